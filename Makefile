@@ -1,0 +1,38 @@
+# Everything a newcomer needs: `make demo` and `make test` do their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test fast check bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing perdure and its pinned dependencies into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@mkdir -p .mypy/perdure && cd .mypy/perdure && ln -sfn ../../streams streams && ln -sfn ../../schemas schemas && ln -sfn ../../connectors connectors \
+	  && for f in ../../perdure/*; do ln -sfn $$f .; done
+	@touch $(STAMP)
+
+install: $(STAMP)
+
+demo: install
+	$(BIN)/perdure demo
+
+fast: install
+	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak"
+
+test: install check
+	$(BIN)/python -m pytest -q -m "not chaos and not soak"
+	$(BIN)/python -m pytest -q -m "chaos and not soak"
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p perdure.schemas -p perdure.streams.core -p perdure.streams.runtime -p perdure.connectors
+
+bench: install
+	$(BIN)/perdure bench --runs 600 --steps 10 --concurrency 50 --json
+
+clean:
+	rm -rf $(VENV) .mypy build *.egg-info
