@@ -56,7 +56,10 @@ class Topic:
 
     def config(self) -> dict[str, str]:
         """The topic's settings as Kafka names them; `perdure topics check` compares these."""
-        settings = {"cleanup.policy": self.cleanup, "max.message.bytes": str(self.max_message_bytes)}
+        settings = {
+            "cleanup.policy": self.cleanup,
+            "max.message.bytes": str(self.max_message_bytes),
+        }
         if self.cleanup == "delete":
             settings["retention.ms"] = str(-1 if self.retention_ms is None else self.retention_ms)
         if self.append_time:
@@ -88,8 +91,24 @@ _CHANGELOG_EXTRA = {"delete.retention.ms": str(7 * DAY_MS), "min.cleanable.dirty
 
 
 def command_topic(queue: str) -> Topic:
-    return Topic(commands(queue), "run_id", "ActionCommand", "delete", "engine", f"connectors of `{queue}`", 7 * DAY_MS)
+    return Topic(
+        commands(queue),
+        "run_id",
+        "ActionCommand",
+        "delete",
+        "engine",
+        f"connectors of `{queue}`",
+        7 * DAY_MS,
+    )
 
 
 def changelog_topic(processor: str) -> Topic:
-    return Topic(changelog(processor), "private", "private", "compact", processor, processor, extra=_CHANGELOG_EXTRA)
+    return Topic(
+        changelog(processor),
+        "private",
+        "private",
+        "compact",
+        processor,
+        processor,
+        extra=_CHANGELOG_EXTRA,
+    )
