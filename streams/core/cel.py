@@ -1,0 +1,64 @@
+"""Conditions and expressions in CEL. Compiled once, evaluated on plain JSON values."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import cel
+
+
+class ExpressionError(ValueError):
+    """The expression can't be compiled, or has no value for this input."""
+
+
+@lru_cache(maxsize=4096)
+def _program(expression: str) -> Any:
+    try:
+        return cel.compile(expression)
+    except Exception as error:  # the library raises ValueError subclasses and its own
+        raise ExpressionError(f"{expression!r} is not CEL: {_first_line(error)}") from error
+
+
+def check(expression: str) -> None:
+    """Raise `ExpressionError` unless ``expression`` compiles."""
+    _program(expression)
+
+
+def evaluate(expression: str, variables: dict[str, Any]) -> Any:
+    """The value of an expression. Raises `ExpressionError` for missing fields and wrong types."""
+    try:
+        return _program(expression).execute(variables)
+    except ExpressionError:
+        raise
+    except Exception as error:  # KeyError, TypeError, ValueError, RuntimeError by the kind of fault
+        raise ExpressionError(
+            f"{expression!r}: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def fill(value: Any, variables: dict[str, Any]) -> Any:
+    """``value`` with every object whose only key is ``$`` replaced by its expression's value."""
+    if isinstance(value, dict):
+        if len(value) == 1 and "$" in value:
+            return evaluate(value["$"], variables)
+        return {key: fill(inner, variables) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [fill(inner, variables) for inner in value]
+    return value
+
+
+def expressions(value: Any) -> list[str]:
+    """Every expression that `fill` would evaluate, for checking a plan before it starts."""
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get("$"), str):
+            return [value["$"]]
+        return [found for inner in value.values() for found in expressions(inner)]
+    if isinstance(value, list):
+        return [found for inner in value for found in expressions(inner)]
+    return []
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).split("\n", 1)[0]
+    return text[:200]

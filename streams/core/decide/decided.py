@@ -1,0 +1,174 @@
+"""A person's decision on an open question (lifecycle section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from perdure.schemas.records import ApprovalDecision
+
+from ..planning import model_loop
+from ..policies import approval as approvals
+from ..policies.budget import extended
+from ..state import Approval, Run
+from .decision import Decision, Lookup, Refusal
+from .flow import advance
+from .inputs import Decided
+from .moves import end, fail, request
+
+
+def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision | Refusal:
+    """Count a decision, or say why it does not count."""
+    word = message.decision
+    if word.run_id is not None and word.run_id != run.header.run_id:
+        return Refusal(f"approval {word.approval_id} is not of run {word.run_id}")
+    n = int(word.approval_id.rpartition("/a")[2])
+    approval = run.approval(n) if 1 <= n < run.header.next_approval else None
+    refused = approvals.refuse(run, approval, word, message.at)
+    if refused is not None:
+        return Refusal(refused)
+    assert approval is not None
+    if word.decision == "modify" and approval.tool is not None:
+        broken = model_loop.argument_error(run.spec(approval.tool), word.arguments or {})
+        if broken is not None:
+            return Refusal(f"arguments: {broken}")
+    decision = Decision.on(run, now, lookup)
+    _record(decision, approval, message)
+    advance(decision)
+    return decision
+
+
+def _record(decision: Decision, approval: Approval, message: Decided) -> None:
+    word = message.decision
+    actor = f"approver:{word.approver}"
+    data: dict[str, Any] = {
+        "n": approval.n,
+        "decision": word.decision,
+        "approver": word.approver,
+        "verified": message.verified,
+        "request_id": message.request_id,
+    }
+    if word.reason is not None:
+        data["reason"] = word.reason
+    count = len(approval.decisions) + 1
+    if word.decision == "modify":
+        data["arguments"] = word.arguments
+        changed = msgspec.structs.replace(approval, arguments=word.arguments)
+        data["digest"] = approvals.digest_of(decision.run, changed)
+        count = 1
+    data["closes"] = word.decision not in ("approve", "modify") or count >= approval.required
+    decision.emit("approval_decided", data, actor)
+    decision.verdict = (
+        word.decision if data["closes"] else f"counted: {count} of {approval.required}"
+    )
+    if data["closes"]:
+        act(decision, approval, word.decision, word, actor)
+
+
+def act(
+    decision: Decision, approval: Approval, word: str, said: ApprovalDecision | None, actor: str
+) -> None:
+    """What a closed question's answer does; also used for an expiry's policy (``said`` None)."""
+    if word == "cancel_run":
+        reason = (said.reason if said else None) or ("cancelled by " + actor)
+        end(decision, "cancelled", reason, actor=actor)
+        return
+    _ACTS[word](decision, approval, said, actor)
+
+
+def _nothing(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    """The applier has changed the action; `advance` requests it or goes on without it."""
+
+
+def _approve(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    if approval.kind == "authority" and approval.action is not None:
+        request(decision, approval.action)
+
+
+def _reject(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    if approval.kind == "budget":
+        end(decision, "done", "stopped at the end of its budget", actor=actor)
+    elif approval.kind == "authority" and approval.action is not None:
+        fail(
+            decision,
+            approval.action,
+            {"kind": "business", "code": "REJECTED", "message": "authority was refused"},
+            {},
+            actor,
+        )
+
+
+def _retry(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    if approval.action is not None:
+        request(decision, approval.action)
+
+
+def _answer(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    """In a plan the action's result; to a model a message, after which it is called again."""
+    run = decision.run
+    answer = None if said is None else said.answer
+    action = None if approval.action is None else run.action(approval.action)
+    if action is not None and action.kind == "tool" and run.header.planned:
+        decision.emit("action_succeeded", {"n": action.n, "result": answer}, actor)
+        return
+    if action is not None:
+        decision.emit(
+            "action_failed",
+            {
+                "n": action.n,
+                "attempt": action.attempt,
+                "error": action.error,
+                "ambiguous": action.ambiguous,
+                "closed": True,
+            },
+            actor,
+        )
+    decision.emit("message_received", {"content": answer, "by": actor}, actor)
+
+
+def _mark_done(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    assert approval.action is not None
+    result = None if said is None else said.answer
+    decision.emit("action_succeeded", {"n": approval.action, "result": result}, actor)
+
+
+def _mark_not_done(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    assert approval.action is not None
+    request(decision, approval.action)
+
+
+def _extend(
+    decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
+) -> None:
+    assert said is not None
+    assert said.budget is not None
+    more = extended(decision.run.header.budget, said.budget)
+    decision.emit("budget_changed", {"budget": msgspec.to_builtins(more)}, actor)
+
+
+Act = Callable[[Decision, Approval, ApprovalDecision | None, str], None]
+_ACTS: Final[dict[str, Act]] = {
+    "approve": _approve,
+    "modify": _nothing,
+    "reject": _reject,
+    "retry": _retry,
+    "answer": _answer,
+    "mark_done": _mark_done,
+    "mark_not_done": _mark_not_done,
+    "extend": _extend,
+}

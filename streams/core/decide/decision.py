@@ -1,0 +1,87 @@
+"""What a decider returns, and the port it looks things up through."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from perdure.schemas.records import AgentSpec, RunEvent, ToolSpec
+
+from .. import events
+from ..apply import begin, evolve
+from ..state import Header, Run
+
+
+class Lookup(Protocol):
+    """What a decision may depend on besides the run: the catalog, and large values."""
+
+    def agent(self, name: str) -> AgentSpec | None: ...
+    def tool(self, name: str) -> ToolSpec | None: ...
+    def agent_names(self) -> list[str]: ...
+
+    def queue_problem(self, queue: str) -> str | None:
+        """Why nothing can be sent to a queue (its topic is missing or has a wrong partition count)."""
+
+    def value(self, value: Any) -> Any:
+        """A free-form value, read from the blob store where it is a reference."""
+
+
+class Refusal:
+    """A message that changes nothing: it is counted, and a request gets this as its verdict."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.reason!r})"
+
+
+class Decision:
+    """Events and the run they make. Each event is applied as it is emitted, exactly once."""
+
+    __slots__ = ("events", "lookup", "now", "run", "verdict")
+
+    def __init__(self, run: Run, now: int, lookup: Lookup) -> None:
+        self.run = run
+        self.now = now
+        self.lookup = lookup
+        self.events: list[RunEvent] = []
+        self.verdict = ""
+
+    @classmethod
+    def on(cls, run: Run, now: int, lookup: Lookup) -> Decision:
+        """A decision about a run, which stays as it is."""
+        return cls(run.copy(), now, lookup)
+
+    @classmethod
+    def starting(
+        cls, header: Header, base: Any, now: int, lookup: Lookup, data: dict[str, Any]
+    ) -> Decision:
+        """A decision that begins a run; ``header`` names it."""
+        event = events.make(
+            run=header,
+            version=1,
+            type="run_started",
+            at=now,
+            actor=f"user:{header.user_id}",
+            data=data,
+            previous_hash="",
+        )
+        decision = cls(begin(event, base), now, lookup)
+        decision.events.append(event)
+        return decision
+
+    def emit(self, type: str, data: dict[str, Any], actor: str = "engine") -> None:
+        header = self.run.header
+        event = events.make(
+            run=header,
+            version=header.version + 1,
+            type=type,
+            at=self.now,
+            actor=actor,
+            data=data,
+            previous_hash=header.hash,
+        )
+        evolve(self.run, event)
+        self.events.append(event)

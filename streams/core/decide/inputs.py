@@ -1,0 +1,40 @@
+"""The messages a run is decided on. `ActionResult` is used as it comes off its topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from perdure.schemas.records import ApprovalDecision, ControlRequest, Task
+
+
+class StartTask(Struct):
+    """A task that starts a run. ``task`` has its defaults filled in; large values are references."""
+
+    task: Task
+    run_id: str
+    nonce: str
+    digest: str
+    origin: dict[str, Any]
+
+
+class Decided(Struct):
+    """A person's decision. ``at`` is the broker's time of the record (ms)."""
+
+    decision: ApprovalDecision
+    request_id: str
+    at: int
+    verified: str = "none"
+
+
+class Control(Struct):
+    """A request to a run."""
+
+    request: ControlRequest
+    request_id: str
+
+
+class Timer(Struct):
+    """A run's timer that came due: ``act/<n>``, ``ask/<n>`` or ``deadline``."""
+
+    name: str

@@ -1,0 +1,279 @@
+"""The moves of a run that deciders, the plan and the model loop share.
+
+Each emits the events of one move: request, propose, ask, fail, end, finish.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from perdure.schemas.records import ApprovalRule, ToolSpec
+
+from .. import effects, keys
+from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS
+from ..policies import approval as approvals
+from ..policies.budget import used_up
+from ..policies.retry import may_have_happened
+from ..state import Action
+from .decision import Decision
+
+RETENTION_MS: Final = 7 * 86_400_000
+"""A finished run's records are kept this long."""
+
+
+def request(decision: Decision, n: int) -> None:
+    """Put the next attempt on its way, unless its queue can't be reached."""
+    run = decision.run
+    action = run.action(n)
+    if run.header.paused:  # kept until the run is resumed: its timer fires then
+        error = action.error or {
+            "kind": "transient",
+            "code": "PAUSED",
+            "message": "the run is paused",
+        }
+        data = {
+            "n": n,
+            "attempt": action.attempt,
+            "error": error,
+            "ambiguous": False,
+            "due": decision.now,
+        }
+        decision.emit("retry_scheduled", data)
+        return
+    problem = decision.lookup.queue_problem(action.queue)
+    if problem is not None:
+        error = {"kind": "unavailable", "code": "NO_QUEUE", "message": problem}
+        fail(decision, n, error, {})
+        return
+    expires = effects.expires_at(run, action, decision.now)
+    decision.emit(
+        "action_requested",
+        {
+            "n": n,
+            "attempt": action.attempt + 1,
+            "expires_at": expires,
+            "due": effects.call_timer(action, expires),
+        },
+    )
+
+
+def propose(
+    decision: Decision,
+    *,
+    tool: ToolSpec,
+    arguments: Any,
+    step: int,
+    why: str | None = None,
+    step_id: str | None = None,
+    message: int | None = None,
+    call_id: str | None = None,
+    always: bool = False,
+) -> None:
+    """Propose a tool's call; ask a person or request it at once."""
+    run = decision.run
+    header = run.header
+    agent = run.definition
+    n = header.next_action
+    rules = approvals.evaluate(run, agent, tool, arguments, always)
+    data: dict[str, Any] = {
+        "n": n,
+        "kind": "tool",
+        "step": step,
+        "target": tool.name,
+        "queue": tool.queue,
+        "arguments": arguments,
+        "effect": tool.effect,
+        "has_query": tool.has_query,
+        "key": keys.idempotency_key(header.run_id, n, header.nonce),
+        "timeout_seconds": tool.timeout_seconds,
+        "rules": rules.evaluated,
+    }
+    optional = {
+        "settle_seconds": tool.settle_seconds,
+        "why": why,
+        "step_id": step_id,
+        "message": message,
+        "call_id": call_id,
+    }
+    data.update({name: value for name, value in optional.items() if value is not None})
+    if run.start.tools.get(tool.name) != tool:
+        data["spec"] = msgspec.to_builtins(tool)
+    actor = "policy:plan" if header.planned else f"model:{_model_name(decision)}"
+    decision.emit("action_proposed", data, actor)
+    if not rules.asks:
+        request(decision, n)
+        return
+    question = approvals.open_question(
+        run,
+        kind="action",
+        rule=rules.rule,
+        now=decision.now,
+        title=approvals.title_of(tool, arguments),
+        action=n,
+        tool=tool.name,
+        arguments=arguments,
+        effect=tool.effect,
+        reason=why,
+        fired=rules.fired,
+    )
+    decision.emit("approval_requested", {"approval": msgspec.to_builtins(question)})
+
+
+def _model_name(decision: Decision) -> str:
+    model = decision.run.definition.model
+    return "" if model is None else model.name or model.provider
+
+
+def ask(
+    decision: Decision,
+    kind: str,
+    title: str,
+    *,
+    action: Action | None = None,
+    question: str | None = None,
+    fired: Any = None,
+) -> None:
+    """Open a question that no condition decides."""
+    tool = None if action is None or action.kind == "model" else action.target
+    rule: ApprovalRule = approvals.rule_for(decision.run.definition, kind, tool)
+    if rule.on_timeout not in (*approvals.ALLOWED[kind], "cancel_run", "escalate"):
+        rule = msgspec.structs.replace(rule, on_timeout="cancel_run")
+    made = approvals.open_question(
+        decision.run,
+        kind=kind,
+        rule=rule,
+        now=decision.now,
+        title=title,
+        action=None if action is None else action.n,
+        tool=None if action is None else action.target,
+        arguments=None if action is None else action.arguments,
+        effect=None if action is None else action.effect,
+        question=question,
+        fired=fired,
+    )
+    decision.emit("approval_requested", {"approval": msgspec.to_builtins(made)})
+
+
+def fail(
+    decision: Decision, n: int, error: dict[str, Any], extra: dict[str, Any], actor: str = "engine"
+) -> None:
+    """An action has failed for good: close it, or hold it open for a person, by the error's kind."""
+    run = decision.run
+    action = run.action(n)
+    kind = error["kind"]
+    ambiguous = action.ambiguous or may_have_happened(action.effect, error)
+    holds = run.header.ending is None and _goes_to_a_person(decision, action, kind)
+    data = {
+        "n": n,
+        "attempt": action.attempt,
+        "error": error,
+        "ambiguous": ambiguous,
+        "closed": not holds,
+        **extra,
+    }
+    decision.emit("action_failed", data, actor)
+    if run.header.ending is not None:
+        return
+    if holds:
+        text = f"{action.target}: {error.get('message') or error.get('code') or kind}"
+        ask(
+            decision,
+            "handover",
+            approvals.shown(f"{kind} in {text}", 200),
+            action=run.action(n),
+            question=_question(kind),
+            fired={"error": error},
+        )
+    elif run.header.planned:
+        end(
+            decision,
+            "failed",
+            f"step {action.step_id} ({action.target}) failed: {error.get('message') or error.get('code') or kind}",
+            error=None,
+        )
+
+
+def _question(kind: str) -> str:
+    return {
+        "unavailable": "The service can't be reached. Retry, answer for it, or cancel the run?",
+        "content_filter": "The provider refused to answer. Retry, tell the agent something, or cancel the run?",
+    }.get(kind, "The call failed. Retry, answer for it, or cancel the run?")
+
+
+def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
+    if action.kind == "model":
+        return True
+    if kind == "unavailable":
+        return True
+    return decision.run.header.planned and kind in ("invalid_arguments", "permission")
+
+
+def end(
+    decision: Decision,
+    to: str,
+    reason: str,
+    *,
+    actor: str = "engine",
+    error: dict[str, Any] | None = None,
+) -> None:
+    """The first phase of an end: stop what is not requested, cancel what is in flight."""
+    run = decision.run
+    in_flight = []
+    idle = []
+    for action in run.open_actions():
+        if action.status in IN_FLIGHT:
+            soon = effects.started_timer(action, decision.now)
+            known = run.header.timers.get(f"act/{action.n}", soon)
+            in_flight.append([action.n, min(soon, known)])
+        else:
+            idle.append(action)
+    data: dict[str, Any] = {"to": to, "reason": reason, "in_flight": in_flight}
+    if error is not None:
+        data["error"] = error
+    decision.emit("ending_started", data, actor)
+    for action in idle:
+        if action.status == "in_doubt":
+            decision.emit("action_in_doubt", {"n": action.n, "closed": True})
+        elif action.status == "failed":
+            decision.emit(
+                "action_failed",
+                {
+                    "n": action.n,
+                    "attempt": action.attempt,
+                    "error": action.error,
+                    "ambiguous": action.ambiguous,
+                    "closed": True,
+                },
+            )
+        else:
+            decision.emit("action_cancelled", {"n": action.n, "reason": reason})
+
+
+def finish(decision: Decision, status: str) -> None:
+    """The last event of a run; a status the table can't reach directly passes through running."""
+    header = decision.run.header
+    if status not in RUN_TRANSITIONS[header.status]:
+        decision.emit("status_changed", {"from": header.status, "to": "running"})
+    decision.emit("run_finished", {"status": status, "purge_at": decision.now + RETENTION_MS})
+
+
+def over_budget(decision: Decision) -> bool:
+    """True: the budget leaves no room for another step; a person is asked, or the run stops."""
+    run = decision.run
+    header = run.header
+    used = used_up(run)
+    if used is None:
+        return False
+    asked = any(
+        approval is not None and approval.kind == "budget"
+        for approval in map(run.approval, header.asks)
+    )
+    if asked:
+        return True
+    if run.definition.budget.then == "stop":
+        end(decision, "done", f"the budget is used up: {used}", actor="policy:budget")
+    elif not header.open:
+        title = f"Budget of run {header.run_id} is used up: {used}"
+        ask(decision, "budget", title, question="Extend it, stop here, or cancel the run?")
+    return True

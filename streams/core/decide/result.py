@@ -1,0 +1,430 @@
+"""A connector's answer: to a call, a query or a cancel (lifecycle section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from perdure.schemas.records import ActionError, ActionResult, RetryPolicy
+
+from .. import effects
+from ..lifecycle import FINAL, SUCCEEDED
+from ..planning import model_loop
+from ..policies.retry import may_have_happened, outage_wait_seconds, wait_seconds
+from ..state import Action, Run
+from .decision import Decision, Lookup, Refusal
+from .flow import advance
+from .moves import ask, fail, request
+
+_OPEN_CALL: Final = frozenset({"requested", "started"})
+_SETTLING: Final = frozenset({"unknown", "querying", "in_doubt"})
+MAX_QUERIES: Final = 8
+"""Queries without an answer before the question goes to a person."""
+
+
+def on_result(run: Run, message: ActionResult, now: int, lookup: Lookup) -> Decision | Refusal:
+    """What a result means for its run. Late, double and foreign ones are refused and counted."""
+    n = _number(run, message)
+    if n is None:
+        return Refusal(f"{message.action_id} is no action of run {run.header.run_id}")
+    action = run.action(n)
+    if message.attempt > action.attempt:
+        return Refusal(f"attempt {message.attempt} of {message.action_id} was never requested")
+    decision = Decision.on(run, now, lookup)
+    refused = _HANDLERS[message.status](decision, action, message)
+    if refused is not None:
+        return refused
+    advance(decision)
+    return decision
+
+
+def _number(run: Run, message: ActionResult) -> int | None:
+    run_id, _, tail = message.action_id.rpartition("/")
+    n = int(tail)
+    return n if run_id == run.header.run_id and 1 <= n < run.header.next_action else None
+
+
+def _extra(message: ActionResult) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    if message.usage is not None:
+        extra["usage"] = msgspec.to_builtins(message.usage)
+    if message.worker:
+        extra["worker"] = message.worker
+    return extra
+
+
+def _actor(message: ActionResult) -> str:
+    return f"worker:{message.worker}" if message.worker else "worker:unknown"
+
+
+def _late(action: Action) -> Refusal:
+    return Refusal(f"action {action.n} is {action.status}")
+
+
+def _started(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    if message.attempt != action.attempt or action.status != "requested":
+        return _late(action)
+    due = effects.started_timer(action, decision.now)
+    if decision.run.header.ending is not None:
+        due = decision.run.header.timers.get(f"act/{action.n}", due)
+    decision.emit(
+        "action_started",
+        {"n": action.n, "attempt": message.attempt, "due": due, **_extra(message)},
+        _actor(message),
+    )
+    return None
+
+
+def _progress(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    if message.attempt != action.attempt or action.status not in _OPEN_CALL:
+        return _late(action)
+    data: dict[str, Any] = {"n": action.n, "attempt": message.attempt, "progress": message.progress}
+    if action.status == "started" and decision.run.header.ending is None:
+        data["due"] = effects.started_timer(action, decision.now)
+    decision.emit("action_progressed", data, _actor(message))
+    return None
+
+
+def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    """Of any attempt of an open action; of a closed failed one it is an effect found."""
+    status = action.status
+    if status in ("failed", "cancelled") and action.n not in decision.run.header.open:
+        if action.kind == "model" or action.effect == "read_only":
+            return _late(action)
+        decision.emit(
+            "effect_found",
+            {
+                "n": action.n,
+                "attempt": message.attempt,
+                "result": message.result,
+                **_extra(message),
+            },
+            _actor(message),
+        )
+        return None
+    if status == "in_doubt" and action.n not in decision.run.header.open:
+        decision.emit(
+            "effect_found",
+            {
+                "n": action.n,
+                "attempt": message.attempt,
+                "result": message.result,
+                **_extra(message),
+            },
+            _actor(message),
+        )
+        return None
+    if (
+        status not in _OPEN_CALL
+        and status not in _SETTLING
+        and status != "backing_off"
+        and action.n not in decision.run.header.open
+    ):
+        return _late(action)
+    if status in SUCCEEDED or status in (
+        "proposed",
+        "waiting_approval",
+        "approved",
+        "rejected",
+        "skipped",
+    ):
+        return _late(action)
+    if action.kind == "model":
+        model_loop.replied(
+            decision, action, message.result, _extra(message), f"model:{action.target}"
+        )
+        return None
+    kind = "action_adopted" if message.adopted else "action_succeeded"
+    decision.emit(
+        kind,
+        {"n": action.n, "attempt": message.attempt, "result": message.result, **_extra(message)},
+        _actor(message),
+    )
+    return None
+
+
+def _failed(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    """Only of the current attempt; in doubt or unknown it settles the action as not done."""
+    if message.attempt != action.attempt:
+        return _late(action)
+    if action.status not in _OPEN_CALL and action.status not in _SETTLING:
+        return _late(action)
+    if action.n not in decision.run.header.open:
+        return _late(action)
+    error = _error(message)
+    if action.status == "in_doubt" and error["kind"] == "unknown":
+        return _late(action)
+    on_failure(decision, action, error, _extra(message), _actor(message))
+    return None
+
+
+def _error(message: ActionResult) -> dict[str, Any]:
+    error = message.error or ActionError(kind="internal", message="the connector gave no reason")
+    made: dict[str, Any] = msgspec.to_builtins(error)
+    return made
+
+
+def on_failure(
+    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
+) -> None:
+    """Retry what may be retried, else close the action or hand it over, by the error's kind."""
+    run = decision.run
+    kind = error["kind"]
+    if kind == "unknown" and action.effect != "read_only":
+        on_unknown(decision, action, error, extra, actor)
+        return
+    if action.kind == "model" and kind == "model_invalid":
+        model_loop.unusable(decision, action, error, extra, actor)
+        return
+    again = kind in ("transient", "unknown") or (
+        action.kind == "model" and kind in ("model_unavailable", "unavailable")
+    )
+    if again and run.header.ending is None:
+        policy = _policy(run, action)
+        wait: float | None = None
+        if action.attempt < policy.attempts:
+            wait = wait_seconds(policy, run.action_id(action.n), action.attempt, error)
+        elif action.kind == "model":  # a model that is down holds the run, it does not fail it
+            wait = outage_wait_seconds(run.action_id(action.n), action.attempt, policy.attempts)
+        if wait is not None:
+            decision.emit(
+                "retry_scheduled",
+                {
+                    "n": action.n,
+                    "attempt": action.attempt,
+                    "error": error,
+                    "ambiguous": may_have_happened(action.effect, error),
+                    "due": decision.now + int(wait * 1000),
+                    **extra,
+                },
+                actor,
+            )
+            return
+    if kind in ("transient", "unknown"):
+        error = {
+            "kind": "unavailable",
+            "code": "API_UNAVAILABLE",
+            "message": f"{error.get('code', '')} {error.get('message', '')}".strip()
+            + f" (after {action.attempt} tries)",
+        }
+    fail(decision, action.n, error, extra, actor)
+
+
+def _policy(run: Run, action: Action) -> RetryPolicy:
+    spec = run.start.tools.get(action.target) if action.kind == "tool" else None
+    return (spec.retry if spec else None) or run.definition.retry
+
+
+def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    if message.attempt != action.attempt or action.n not in decision.run.header.open:
+        return _late(action)
+    if action.status == "querying":  # the query's answer is unclear: ask again until it has settled
+        ask_again(decision, action, "unclear")
+        return None
+    if action.status not in _OPEN_CALL:
+        return _late(action)
+    error = (
+        _error(message)
+        if message.error
+        else {"kind": "unknown", "code": "unknown", "message": "the outcome is unknown"}
+    )
+    on_unknown(decision, action, {**error, "kind": "unknown"}, _extra(message), _actor(message))
+    return None
+
+
+def on_unknown(
+    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
+) -> None:
+    """It may or may not have happened: settle it by its effect (contract section 6)."""
+    run = decision.run
+    decision.emit(
+        "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, **extra}, actor
+    )
+    spec = run.start.tools.get(action.target)
+    key_valid_ms = (spec.key_valid_seconds if spec else 86_400.0) * 1000
+    how = effects.settles_by(action, key_valid_ms, decision.now)
+    if how == "query":
+        query(decision, action.n)
+    elif run.header.ending is not None or how == "ask":
+        doubt(decision, action.n)
+    else:
+        call_again(decision, run.action(action.n), error)
+
+
+def query(decision: Decision, n: int) -> None:
+    """Ask the outside whether the current attempt happened."""
+    action = decision.run.action(n)
+    decision.emit(
+        "action_queried",
+        {
+            "n": n,
+            "attempt": action.attempt,
+            "due": decision.now + int(action.timeout_seconds * 1000) + effects.GRACE_MS,
+        },
+    )
+
+
+def doubt(decision: Decision, n: int) -> None:
+    """Nothing can be asked: a person must say. While ending, the outcome says that it is in doubt."""
+    run = decision.run
+    closing = run.header.ending is not None
+    decision.emit("action_in_doubt", {"n": n, "closed": closing})
+    if not closing:
+        action = run.action(n)
+        ask(
+            decision,
+            "in_doubt",
+            f"{action.target} may or may not have happened: look, then say which",
+            action=action,
+            question="Did it happen? mark_done with its result, mark_not_done to call it again, or cancel the run.",
+            fired={"error": action.error},
+        )
+
+
+def call_again(decision: Decision, action: Action, error: dict[str, Any]) -> None:
+    """A new attempt after a wait; a call that may repeat freely has its tries counted."""
+    run = decision.run
+    policy = _policy(run, action)
+    if action.attempt >= policy.attempts and action.effect != "external":
+        gone = {
+            "kind": "unavailable",
+            "code": "API_UNAVAILABLE",
+            "message": f"{error.get('message', '')} (after {action.attempt} tries)",
+        }
+        fail(decision, action.n, gone, {})
+        return
+    wait = wait_seconds(policy, run.action_id(action.n), action.attempt, error)
+    decision.emit(
+        "retry_scheduled",
+        {
+            "n": action.n,
+            "attempt": action.attempt,
+            "error": error,
+            "ambiguous": False,
+            "due": decision.now + int(wait * 1000),
+        },
+    )
+
+
+def _settled_at(action: Action) -> int:
+    """From when on `absent` can't change any more (ms): a request still on its way has landed."""
+    settle = action.timeout_seconds if action.settle_seconds is None else action.settle_seconds
+    last_sent = action.unknown_at or action.requested_at or 0
+    return last_sent + int(settle * 1000)
+
+
+def ask_again(decision: Decision, action: Action, why: str) -> None:
+    """The query settled nothing: again with backoff until the settle time, then by effect."""
+    run = decision.run
+    settled = _settled_at(action)
+    error = {"kind": "unknown", "code": why, "message": f"the query was {why}"}
+    if decision.now >= settled or action.queries >= MAX_QUERIES:
+        if action.effect == "external" or run.header.ending is not None:
+            doubt(decision, action.n)
+        else:
+            call_again(decision, action, error)
+        return
+    due = min(settled, decision.now + min(1000 * 2**action.queries, 60_000))
+    decision.emit(
+        "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, "due": due}
+    )
+
+
+def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    """It did not happen, and this attempt never will."""
+    if (
+        message.attempt != action.attempt
+        or action.status not in _SETTLING
+        or action.n not in decision.run.header.open
+    ):
+        return _late(action)
+    run = decision.run
+    if action.status == "in_doubt":
+        return _late(action)
+    settled = _settled_at(action)
+    if action.effect == "external" and decision.now < settled:
+        error = {
+            "kind": "unknown",
+            "code": "absent",
+            "message": "not found yet; asked again once it has settled",
+        }
+        decision.emit(
+            "action_unknown",
+            {"n": action.n, "attempt": action.attempt, "error": error, "due": settled},
+        )
+        return None
+    if run.header.ending is not None:
+        decision.emit(
+            "action_cancelled", {"n": action.n, "reason": "it had not happened"}, _actor(message)
+        )
+    else:
+        request(decision, action.n)
+    return None
+
+
+def _running(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    if message.attempt != action.attempt or action.status != "querying":
+        return _late(action)
+    settle = action.timeout_seconds if action.settle_seconds is None else action.settle_seconds
+    if decision.now >= (action.expires_at or 0) + int(settle * 1000):
+        ask_again(decision, action, "running")
+        return None
+    error = {"kind": "unknown", "code": "running", "message": "the call is still running"}
+    due = decision.now + int(action.timeout_seconds * 1000)
+    decision.emit(
+        "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, "due": due}
+    )
+    return None
+
+
+def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    """It never began and never will."""
+    if message.attempt != action.attempt or action.n not in decision.run.header.open:
+        return _late(action)
+    if action.status not in _OPEN_CALL and action.status not in _SETTLING:
+        return _late(action)
+    if decision.run.header.ending is not None:
+        decision.emit(
+            "action_cancelled", {"n": action.n, "reason": "it had not begun"}, _actor(message)
+        )
+    else:
+        error = {
+            "kind": "transient",
+            "code": "CANCELLED",
+            "message": "the worker gave the call up before it began",
+        }
+        on_failure(decision, action, error, _extra(message), _actor(message))
+    return None
+
+
+def overdue(decision: Decision, action: Action) -> None:
+    """An action's timer: a backoff is over, or an answer did not come."""
+    status = action.status
+    if status == "backing_off":
+        request(decision, action.n)
+    elif status == "querying":
+        ask_again(decision, action, "unanswered")
+    elif status == "unknown":
+        query(decision, action.n)
+    elif status in _OPEN_CALL:
+        error = {"kind": "unknown", "code": "no_answer", "message": "no answer came in time"}
+        if decision.run.header.ending is not None and action.effect == "read_only":
+            decision.emit("action_cancelled", {"n": action.n, "reason": "no answer came in time"})
+        elif action.effect == "read_only":
+            on_failure(decision, action, {**error, "kind": "transient"}, {}, "engine")
+        else:
+            on_unknown(decision, action, error, {}, "engine")
+
+
+_HANDLERS: Final[dict[str, Callable[[Decision, Action, ActionResult], Refusal | None]]] = {
+    "started": _started,
+    "progress": _progress,
+    "succeeded": _succeeded,
+    "failed": _failed,
+    "unknown": _unknown,
+    "absent": _absent,
+    "running": _running,
+    "cancelled": _cancelled,
+}
+__all__ = ["FINAL", "on_result", "overdue"]

@@ -1,0 +1,99 @@
+"""A task starts a run, or is refused with a reason that a person understands."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import msgspec
+from perdure.schemas.records import AgentSpec, Task, ToolSpec
+
+from ..planning import model_loop, plan
+from ..policies.budget import lowered
+from ..state import Header
+from .decision import Decision, Lookup, Refusal
+from .flow import advance
+from .inputs import StartTask
+
+
+def wants(task: Task, lookup: Lookup) -> str | None:
+    """What of the catalog is still missing for this task (worth waiting for), or None."""
+    agent = lookup.agent(task.agent)
+    if agent is None:
+        return f"agent {task.agent} is unknown"
+    missing = [name for name in agent.tools if lookup.tool(name) is None]
+    return f"tool {missing[0]} of agent {task.agent} is announced by no worker" if missing else None
+
+
+def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision | Refusal:
+    """The first events of a run."""
+    task = message.task
+    agent = lookup.agent(task.agent)
+    if agent is None:
+        return Refusal(
+            f"agent: {task.agent} is unknown{_near(task.agent, lookup)}: apply it with `perdure apply`"
+        )
+    if task.fork_of is not None:
+        return Refusal("fork_of: forks are not supported by this version")
+    if task.plan is None and agent.model is None:
+        return Refusal(f"agent {agent.name} has no model, so a task for it needs a plan")
+    tools: dict[str, ToolSpec] = {}
+    for name in agent.tools:
+        tool = lookup.tool(name)
+        if tool is None:
+            return Refusal(
+                f"tool {name} of agent {agent.name} is announced by no worker: start one with `perdure worker --tools FILE`"
+            )
+        tools[name] = tool
+    if task.plan is not None:
+        found = plan.problem(task.plan, agent) or _plan_arguments(task, tools)
+        if found is not None:
+            return Refusal(found)
+    data = {
+        "definition": definition(agent),
+        "tools": {name: msgspec.to_builtins(tool) for name, tool in tools.items()},
+        "input": task.input,
+        "plan": None if task.plan is None else msgspec.to_builtins(task.plan),
+        "messages": task.messages,
+        "budget": msgspec.to_builtins(lowered(agent.budget, task.budget)),
+        "deadline_at": task.deadline_at,
+        "nonce": message.nonce,
+        "digest": message.digest,
+        "origin": message.origin,
+    }
+    header = Header(
+        run_id=message.run_id,
+        agent=task.agent,
+        user_id=task.user_id,
+        session_id=task.session_id or message.run_id,
+        tenant=task.tenant,
+        metadata=task.metadata,
+    )
+    decision = Decision.starting(header, base, now, lookup, data)
+    advance(decision)
+    return decision
+
+
+def definition(agent: AgentSpec) -> dict[str, Any]:
+    """The agent as `run_started` keeps it."""
+    made: dict[str, Any] = msgspec.to_builtins(agent)
+    return made
+
+
+def _plan_arguments(task: Task, tools: dict[str, ToolSpec]) -> str | None:
+    """Arguments without expressions can be checked before anything runs."""
+    for index, step in enumerate(task.plan or ()):
+        if any(
+            "$" in str(value) and isinstance(value, dict | list)
+            for value in step.arguments.values()
+        ):
+            continue
+        found = model_loop.argument_error(tools[step.tool], step.arguments)
+        if found is not None:
+            return f"plan[{index}] ({step.id}): arguments: {found}"
+    return None
+
+
+def _near(name: str, lookup: Lookup) -> str:
+    found = difflib.get_close_matches(name, lookup.agent_names(), 1)
+    return f" (did you mean {found[0]}?)" if found else ""

@@ -1,0 +1,44 @@
+"""A run's timers: overdue actions, expired questions, the deadline."""
+
+from __future__ import annotations
+
+from ..lifecycle import FINAL
+from ..policies.approval import ALLOWED
+from ..state import Run
+from .decided import act
+from .decision import Decision, Lookup, Refusal
+from .flow import advance
+from .inputs import Timer
+from .moves import end
+from .result import overdue
+
+
+def on_timer(run: Run, message: Timer, now: int, lookup: Lookup) -> Decision | Refusal:
+    """Act on a timer that came due; one that was cancelled meanwhile is refused."""
+    due = run.header.timers.get(message.name)
+    if due is None or due > now:
+        return Refusal(f"timer {message.name} is not due")
+    if run.header.status in FINAL:
+        return Refusal(f"the run is {run.header.status}")
+    decision = Decision.on(run, now, lookup)
+    what, _, number = message.name.partition("/")
+    if what == "act" and run.header.paused and run.action(int(number)).status == "backing_off":
+        return Refusal("the run is paused: its backoffs are over when it is resumed")
+    if what == "act":
+        overdue(decision, run.action(int(number)))
+    elif what == "ask":
+        _expired(decision, int(number))
+    else:
+        end(decision, "cancelled", "the deadline has passed", actor="policy:deadline")
+    advance(decision)
+    return decision
+
+
+def _expired(decision: Decision, n: int) -> None:
+    """Nobody decided in time: the rule's policy acts."""
+    approval = decision.run.approval(n)
+    assert approval is not None
+    word = approval.on_timeout if approval.on_timeout in ALLOWED[approval.kind] else "cancel_run"
+    actor = "policy:timeout"
+    decision.emit("approval_expired", {"n": n, "decision": word}, actor)
+    act(decision, approval, word, None, actor)

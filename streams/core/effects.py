@@ -1,0 +1,181 @@
+"""What the outside is to do because of an event: commands, and how an unknown one is settled."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+from perdure.schemas.records import ActionCommand, ApprovedBy, RunEvent
+
+from . import keys
+from .planning import window
+from .state import Action, Run
+
+EXPIRES_AFTER_TIMEOUTS: Final = 10
+"""``expires_at`` = ``issued_at`` + this many timeouts (lifecycle section 2)."""
+GRACE_MS: Final = 5_000
+"""How much later than its own timeout a call's answer is waited for."""
+
+SETTLE: Final[dict[tuple[str, bool], str]] = {
+    ("read_only", False): "call",
+    ("read_only", True): "call",
+    ("idempotent", False): "call",
+    ("idempotent", True): "query",
+    ("external", True): "query",
+    ("external", False): "ask",
+}
+"""(effect, has a query) -> what settles an unknown outcome (contract section 6)."""
+
+
+class Command(Struct):
+    """A command and the queue whose connectors carry it out."""
+
+    queue: str
+    command: ActionCommand
+
+
+def settles_by(action: Action, key_valid_ms: float, now: int) -> str:
+    """``call``, ``query`` or ``ask``. A key the service may have forgotten protects nothing."""
+    effect = action.effect
+    if (
+        effect == "idempotent"
+        and action.first_at is not None
+        and now - action.first_at >= key_valid_ms
+    ):
+        effect = "external"
+    return SETTLE[effect, action.has_query]
+
+
+def expires_at(run: Run, action: Action, now: int) -> int:
+    """From when on the command is not begun any more (ms)."""
+    at = now + int(EXPIRES_AFTER_TIMEOUTS * action.timeout_seconds * 1000)
+    deadline = run.header.deadline_at
+    return at if deadline is None else min(at, max(deadline, now + 1))
+
+
+def call_timer(action: Action, expires: int) -> int:
+    """When a call that nobody answered is looked into (ms).
+
+    A command may wait in its queue until it expires, so that a backlog doesn't multiply itself;
+    what repeats freely then gets its next attempt, what doesn't is asked about.
+    """
+    return expires + int(action.timeout_seconds * 1000) + GRACE_MS
+
+
+def started_timer(action: Action, now: int) -> int:
+    """When a call that began is overdue (ms)."""
+    return now + int(action.timeout_seconds * 1000) + GRACE_MS
+
+
+def effects(run: Run, event: RunEvent) -> list[Command]:
+    """The commands an event stands for, given the run after the decision it belongs to."""
+    make = _EFFECTS.get(event.type)
+    return [] if make is None else make(run, event)
+
+
+def _requested(run: Run, event: RunEvent) -> list[Command]:
+    return [_command(run, run.action(event.data["n"]), "call", event.at)]
+
+
+def _queried(run: Run, event: RunEvent) -> list[Command]:
+    return [_command(run, run.action(event.data["n"]), "query", event.at)]
+
+
+def _ending(run: Run, event: RunEvent) -> list[Command]:
+    return [_command(run, run.action(n), "cancel", event.at) for n, _ in event.data["in_flight"]]
+
+
+_EFFECTS: Final = {
+    "action_requested": _requested,
+    "action_queried": _queried,
+    "ending_started": _ending,
+}
+
+
+def _command(run: Run, action: Action, verb: str, at: int) -> Command:
+    header = run.header
+    approval = None
+    if action.approval is not None and action.approved_by is not None:
+        approval = ApprovedBy(run.approval_id(action.approval), action.approved_by)
+    model = action.kind == "model"
+    command = ActionCommand(
+        run_id=header.run_id,
+        agent=header.agent,
+        user_id=header.user_id,
+        session_id=header.session_id,
+        tenant=header.tenant,
+        metadata=header.metadata,
+        action_id=run.action_id(action.n),
+        attempt=action.attempt,
+        verb=verb,  # type: ignore[arg-type]
+        target=action.target,
+        effect=action.effect,  # type: ignore[arg-type]
+        arguments=None if model else action.arguments,
+        request=_model_request(run, action) if model and verb == "call" else None,
+        idempotency_key=action.key,
+        request_id=keys.request_id(action.key),
+        timeout_seconds=action.timeout_seconds,
+        progress=action.progress,
+        approval=approval,
+        issued_at=at,
+        expires_at=action.expires_at or at,
+    )
+    return Command(action.queue, command)
+
+
+def _model_request(run: Run, action: Action) -> dict[str, Any]:
+    """The window, the tools and the settings. Of a script only the reply whose turn it is."""
+    definition = run.definition
+    model = definition.model
+    assert model is not None
+    spec = {
+        "provider": model.provider,
+        "name": model.name,
+        "timeout_seconds": model.timeout_seconds,
+    }
+    request: dict[str, Any] = {
+        "model": spec,
+        "turn": action.step,
+        "messages": window.request_messages(run),
+    }
+    if model.provider == "scripted":
+        replies = model.replies or []
+        request["reply"] = replies[action.step - 1] if action.step <= len(replies) else None
+        request["input"] = run.start.input
+        return request
+    for name in ("base_url", "api_key_env", "function"):
+        if getattr(model, name) is not None:
+            spec[name] = getattr(model, name)
+    for name in ("seed", "temperature", "max_output_tokens", "response_schema"):
+        if getattr(model, name) is not None:
+            request[name] = getattr(model, name)
+    request["tools"] = [_offer(run, name) for name in definition.tools if name in run.start.tools]
+    return request
+
+
+def _offer(run: Run, name: str) -> dict[str, Any]:
+    """A tool as the model sees it; one that may ask also takes the model's reason."""
+    spec = run.start.tools[name]
+    parameters = spec.parameters
+    asks = spec.approval != "never" or any(
+        rule.kind == "action" and rule.tool in (None, name) for rule in run.definition.approvals
+    )
+    if asks:
+        why = why_name(parameters)
+        parameters = {
+            **parameters,
+            "properties": {
+                **parameters.get("properties", {}),
+                why: {
+                    "type": "string",
+                    "description": "Why this call is needed, for the person who may have to approve it.",
+                },
+            },
+            "required": [*parameters.get("required", []), why],
+        }
+    return {"name": name, "description": spec.description, "parameters": parameters}
+
+
+def why_name(parameters: dict[str, Any]) -> str:
+    """``why``, or ``why_`` where the tool has its own."""
+    return "why_" if "why" in parameters.get("properties", {}) else "why"

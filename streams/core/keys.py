@@ -1,0 +1,27 @@
+"""Identities made by the core: the same on every machine, in every attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+_NAMESPACE = uuid.UUID("6f1d9c52-6f0c-5f0e-9c0e-0d9a51c3b7aa")
+
+
+def nonce(topic_id: str, partition: int, offset: int) -> str:
+    """8 hex digits fixed by where the task's record lies (contract section 6)."""
+    return hashlib.sha256(f"{topic_id}/{partition}/{offset}".encode()).hexdigest()[:8]
+
+
+def idempotency_key(run_id: str, n: int, run_nonce: str) -> str:
+    return f"{run_id}/{n}/{run_nonce}"
+
+
+def request_id(key: str) -> str:
+    """UUID v5 of an idempotency key, for services that insist on a UUID."""
+    return str(uuid.uuid5(_NAMESPACE, key))
+
+
+def spread(text: str) -> float:
+    """A number in [0, 1) that depends on nothing but ``text``: jitter without randomness."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32

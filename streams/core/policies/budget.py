@@ -1,0 +1,50 @@
+"""A run's limits (lifecycle section 6): what is used up before the next step may begin."""
+
+from __future__ import annotations
+
+import msgspec
+from perdure.schemas.records import Budget, BudgetPolicy
+
+from ..state import Run
+
+
+def lowered(agent: BudgetPolicy, task: Budget | None) -> Budget:
+    """The agent's limits, lowered where the task asks for less."""
+
+    def least(name: str) -> float | None:
+        limits = [
+            limit
+            for limit in (getattr(agent, name), None if task is None else getattr(task, name))
+            if limit is not None
+        ]
+        return min(limits) if limits else None
+
+    return msgspec.convert(
+        {name: least(name) for name in ("steps", "tokens", "seconds", "cost")}, Budget
+    )
+
+
+def used_up(run: Run) -> str | None:
+    """Which limit leaves no room for another step, as a sentence, or None."""
+    header = run.header
+    limits = header.budget
+    if limits.steps is not None and header.step >= limits.steps:
+        return f"all {limits.steps} steps are used"
+    tokens = header.input_tokens + header.output_tokens
+    if limits.tokens is not None and tokens >= limits.tokens:
+        return f"{tokens} of {limits.tokens} tokens are used"
+    if limits.cost is not None and header.cost >= limits.cost:
+        return f"a cost of {header.cost:g} of {limits.cost:g} is used"
+    return None
+
+
+def extended(limits: Budget, more: Budget) -> Budget:
+    """The limits with ``more`` added to those that there are."""
+
+    def sum_of(name: str) -> float | None:
+        present, added = getattr(limits, name), getattr(more, name)
+        return None if present is None else present + (added or 0)
+
+    return msgspec.convert(
+        {name: sum_of(name) for name in ("steps", "tokens", "seconds", "cost")}, Budget
+    )

@@ -1,0 +1,49 @@
+"""When a failed attempt is tried again (lifecycle section 3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from perdure.schemas.records import RetryPolicy
+
+from ..keys import spread
+
+LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+MODEL_OUTAGE_LONGEST_SECONDS: Final = 900.0
+
+NOTHING_HAPPENED: Final = frozenset(
+    {
+        "dns_failed",
+        "connect_refused",
+        "connect_timeout",
+        "tls_failed",
+        "rate_limited",
+        "http_429",
+        "EXPIRED",
+        "NO_SUCH_TOOL",
+    }
+)
+"""Codes that prove the request was never acted on; any other failed write may have happened."""
+
+
+def wait_seconds(policy: RetryPolicy, action_id: str, attempt: int, error: dict[str, Any]) -> float:
+    """Seconds before attempt + 1: doubling, spread by the action's id, Retry-After never shortened."""
+    wait: float = min(
+        policy.first_wait_seconds * 2 ** min(attempt - 1, 30), policy.longest_wait_seconds
+    )
+    wait *= 0.8 + 0.4 * spread(f"{action_id}#{attempt}")
+    asked = error.get("retry_after_seconds")
+    return min(max(wait, asked or 0.0), LONGEST_RETRY_AFTER_SECONDS)
+
+
+def outage_wait_seconds(action_id: str, attempt: int, tries: int) -> float:
+    """Seconds before a model that is down is tried again: from 10 s doubling to 15 min."""
+    wait: float = min(10.0 * 2 ** min(max(attempt - tries, 0), 30), MODEL_OUTAGE_LONGEST_SECONDS)
+    return wait * (0.8 + 0.2 * spread(f"{action_id}#{attempt}"))
+
+
+def may_have_happened(effect: str, error: dict[str, Any]) -> bool:
+    """Whether a failed attempt leaves open if it had its effect."""
+    if effect == "read_only" or error.get("kind") not in ("transient", "unavailable", "unknown"):
+        return False
+    return error.get("code") not in NOTHING_HAPPENED and error.get("code") != "TRANSIENT"
