@@ -1,0 +1,611 @@
+"""The cycle: how records become committed state, outputs and actions, exactly once.
+
+Theory of operation. One thread runs `Cycle.step` for ever; each step is
+
+1. **Poll**: up to `max_batch` records of live partitions, completions posted by other threads,
+   due timers. Rebalance callbacks run in here and nowhere else, so between here and step 5
+   partitions neither come nor go. Restoring partitions advance by a slice.
+2. **Process** each input in a savepoint of its own, merged only when the processor returned.
+   A record is forwarded if another partition owns it, dead-lettered if undecodable, dropped if
+   the processor says so. A raise discards the savepoint and asks `Processor.failed` what to
+   do. Bounded by records, staged bytes and time: what was polled beyond waits in memory.
+3. **Commit**: one Kafka transaction over all partitions with something staged: changelog,
+   outputs, and the input offsets, always (also unchanged ones: a transaction without offsets is
+   fenced by nothing). Nothing polls between 1 and 4.
+4. **Store**: only now the overlay goes to the local store, in one batch with the changelog
+   offset. The store is a cache of the changelog and never ahead of it.
+5. **Act**: start the calls, answer the callers.
+
+A crash before 3's commit leaves nothing: inputs are taken again. Between 3 and 4 the store is
+behind and is restored from the changelog. Between 4 and 5 the action was promised but not
+begun: the processor finds that in its state when the partition goes live.
+
+An aborted transaction drops the overlay and puts the batch back in front (it is still in
+memory, so nothing has to be fetched again). A group fence is such an abort: the consumer learns
+of its expulsion in a coming poll and the partitions are lost. A producer fence ends the process.
+A cycle that staged nothing makes no transaction; its offsets are committed plainly, at
+intervals and before the next transaction could race them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from . import startup
+from .assignment import OwnedPartition
+from .clock import Clock
+from .errors import Aborted, GroupFenced, RuntimeFault, StoreCorrupt, Unanswered
+from .forwarding import Misrouted, forward, unwrap
+from .global_topics import GlobalTopics
+from .health import Health
+from .membership import Membership
+from .partitioner import partition_of
+from .ports import End, Kafka
+from .processor import Context, Message, Processor, Record, Undecodable
+from .savepoint import Output, Savepoint
+from .settings import RuntimeSettings
+from .store import OFFSETS_KEY, Stores
+from .timers import timer_key
+
+log = logging.getLogger(__name__)
+
+_NEVER_CAUGHT = (RuntimeFault, StoreCorrupt, MemoryError)
+"""Not a processor's mistakes, though they come out of its calls."""
+
+
+class Taken:
+    """The inputs of one partition that a cycle took: given back when it is void."""
+
+    __slots__ = ("announced", "events", "items", "timers_held_back", "timers_looked_at")
+
+    def __init__(self) -> None:
+        self.items: list[Record | End] = []
+        self.events: list[Any] = []
+        self.announced = False
+        self.timers_looked_at = False
+        self.timers_held_back = False
+
+
+class Work:
+    """What one cycle took and staged."""
+
+    __slots__ = ("actions", "counts", "inputs", "outputs", "size", "staged", "taken")
+
+    def __init__(self) -> None:
+        self.taken: dict[OwnedPartition, Taken] = {}
+        self.staged: set[OwnedPartition] = set()
+        self.outputs: list[Output] = []
+        self.actions: list[Callable[[], None]] = []
+        self.size = 0
+        self.inputs = 0
+        self.counts: dict[str, int] = {}
+
+    def of(self, own: OwnedPartition) -> Taken:
+        taken = self.taken.get(own)
+        if taken is None:
+            taken = self.taken[own] = Taken()
+        return taken
+
+    def count(self, what: str, n: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + n
+
+
+class Cycle:
+    """One processor with its own consumer and transactional producer. One thread calls it."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        settings: RuntimeSettings,
+        kafka: Kafka,
+        stores: Stores,
+        clock: Clock,
+        health: Health,
+    ) -> None:
+        self._processor = processor
+        self._settings = settings
+        self._clock = clock
+        self._health = health
+        self._wake = threading.Event()
+        self._stopping = False
+        self._aborted_in_a_row = 0
+        self._plain_commit_at = 0.0
+        self._expecting = 0  # polls since something in flight last reported
+        self._turn = 0
+        self._admin = kafka.admin()
+        started = startup.start(processor, settings, kafka, self._admin)
+        self._producer = started.producer
+        self._consumer = started.consumer
+        self._members = Membership(
+            processor,
+            settings,
+            kafka,
+            self._admin,
+            self._consumer,
+            stores,
+            clock,
+            started.partitions,
+            self._wake,
+        )
+        self._members.settle = self._settle
+        self._globals = GlobalTopics(
+            started.global_counts,
+            self._admin,
+            lambda: kafka.reader(f"{settings.transactional_id(processor.name)}.globals"),
+            processor.global_record,
+            clock,
+        )
+        self._consumer.subscribe(processor.sources, self._members)
+        health.update(started=True)
+
+    # 1. Poll
+
+    def step(self) -> None:
+        """One cycle. Raises `RuntimeFault`; anything else that comes out is a bug."""
+        self._poll()
+        self._globals.poll()
+        self._members.advance(may_go_live=self._globals.ready and not self._stopping)
+        self._run(self._members.live)
+        self._report()
+
+    def _poll(self) -> None:
+        waiting = sum(len(own.pending) for own in self._members.live if not own.paused)
+        limit = max(1, self._settings.max_batch - waiting)
+        owned = self._members.owned
+        for item in self._consumer.poll(limit, self._poll_timeout(waiting)):
+            own = owned.get(item.partition)
+            if own is None or not own.live or own.leaving:
+                continue
+            if isinstance(item, (Record, End)):
+                own.pending.append(item)
+            elif item.lost:
+                log.error("%s-%d: %s", item.topic, item.partition, item.detail)
+                self._members.restart(own, wipe=False)  # which finds and names what is lost
+            else:
+                log.warning("%s-%d: %s", item.topic, item.partition, item.detail)
+
+    def _poll_timeout(self, waiting: int) -> float:
+        """Short while something may come from elsewhere: a poll can't be woken."""
+        members = self._members
+        if self._wake.is_set() or waiting:
+            self._wake.clear()
+            self._expecting = 0
+            return 0
+        if members.restoring or not self._globals.ready:
+            return 0.002
+        longest = self._settings.idle_poll_ms / 1000
+        now = self._clock.now_ms()
+        for own in members.live:
+            if own.timers.asking:
+                return 0.002
+            if own.in_flight or own.unfinished:
+                self._expecting += 1
+                longest = min(longest, 0.001 if self._expecting < 500 else 0.005)
+            if own.timers.wake_at is not None and not own.leaving:
+                longest = min(longest, max(own.timers.wake_at - now, 0) / 1000)
+        return longest
+
+    # 2. Process
+
+    def _run(self, owned: Sequence[OwnedPartition]) -> None:
+        """Steps 2 to 5 for these partitions."""
+        work = Work()
+        try:
+            self._process(owned, work)
+            if work.staged:
+                changelog_offsets = self._commit(work)
+                self._store(work, changelog_offsets)
+            else:
+                self._commit_plainly(owned)
+        except Aborted as e:
+            self._rewind(work, e)
+            return
+        self._aborted_in_a_row = 0
+        self._settled(work)
+        for action in work.actions:  # 5. Act
+            action()
+
+    def _process(self, owned: Sequence[OwnedPartition], work: Work) -> None:
+        self._turn += 1
+        first = self._turn % len(owned) if owned else 0  # nobody is always last
+        deadline = self._clock.monotonic() + self._settings.max_processing_ms / 1000
+        now = self._clock.now_ms()
+        for own in (*owned[first:], *owned[:first]):
+            own.now = max(own.now, now)
+            own.notice_finished()
+            try:
+                if not own.announced:
+                    work.of(own).announced = own.announced = True
+                    self._attempt(own, work, self._processor.live, None)
+                self._take_events(own, work, deadline)
+                self._take_records(own, work, deadline)
+                self._take_timers(own, work, deadline)
+            except StoreCorrupt as e:
+                log.error(
+                    "%s: partition %d: the store is corrupt, it is restored anew: %s",
+                    self._processor.name,
+                    own.partition,
+                    e,
+                )
+                self._members.restart(own, wipe=True)
+                raise Aborted(f"the store of partition {own.partition} is corrupt") from e
+
+    def _full(self, work: Work, deadline: float) -> bool:
+        return (
+            work.inputs >= self._settings.max_batch
+            or work.size >= self._settings.max_staged_bytes
+            or self._clock.monotonic() >= deadline
+        )
+
+    def _take_events(self, own: OwnedPartition, work: Work, deadline: float) -> None:
+        while own.has_news and not self._full(work, deadline):
+            try:
+                event = own.take_event()
+            except IndexError:
+                return
+            work.of(own).events.append(event)
+            work.inputs += 1
+            self._attempt(own, work, partial(_completed, self._processor, event), None)
+
+    def _take_records(self, own: OwnedPartition, work: Work, deadline: float) -> None:
+        pending = own.pending
+        if not pending:
+            if own.paused:
+                self._pause_or_resume(own)
+            return
+        items = work.of(own).items
+        longest = self._settings.max_unfinished
+        while pending and not self._full(work, deadline):
+            item = pending[0]
+            offsets = own.offsets[item.topic]
+            if type(item) is Record:
+                if offsets.span >= longest:
+                    break
+                pending.popleft()
+                items.append(item)
+                work.inputs += 1
+                if item.offset >= offsets.position and not offsets.is_done(item.offset):
+                    own.taking = (item.topic, item.offset)
+                    self._take_record(own, work, item)
+                offsets.advance(item.offset + 1)
+            else:
+                pending.popleft()
+                items.append(item)
+                offsets.advance(item.offset)
+        self._pause_or_resume(own)
+
+    def _take_record(self, own: OwnedPartition, work: Work, record: Record) -> None:
+        work.count("records")
+        processor = self._processor
+        savepoint = Savepoint(own, processor.encode, record)
+        message: Message | None = None
+        came_from = record
+        try:
+            if record.topic == processor.forwarded:
+                record = unwrap(record)
+            message = processor.read(record)
+            if message is None:
+                work.count("dropped")
+                return
+            if message.owner is not None:
+                target = partition_of(message.owner, own.partitions)
+                if target != own.partition:
+                    self._send_home(savepoint, work, came_from, message.owner, target)
+                    savepoint.merge(work)
+                    return
+            processor.process(savepoint, message)
+            savepoint.merge(work)
+        except (Undecodable, Misrouted) as e:
+            reason, detail = (
+                (e.reason, e.detail) if isinstance(e, Undecodable) else ("misrouted", str(e))
+            )
+            self._bury(own, work, record, reason, detail)
+        except _NEVER_CAUGHT:
+            raise
+        except Exception as e:
+            self._failed(own, work, e, record, message, None)
+
+    def _send_home(
+        self, savepoint: Savepoint, work: Work, record: Record, owner: str, target: int
+    ) -> None:
+        to = self._processor.forwarded
+        if to is None or record.topic == to:
+            raise Misrouted(f"partition {target} owns it")
+        savepoint.send_as_it_came(forward(record, to, owner, target))
+        work.count("forwarded")
+
+    def _take_timers(self, own: OwnedPartition, work: Work, deadline: float) -> None:
+        if own.leaving or self._stopping:
+            return
+        fired = 0
+        for due, key in own.timers.due(own.now, own.position):
+            taken = work.of(own)
+            taken.timers_looked_at = True
+            stored = timer_key(due, key)
+            if stored in own.state.overlay.raw:  # cancelled earlier in this cycle
+                continue
+            delay = self._processor.timer_delay(key, due, own.live_since)
+            if delay and own.now < own.live_since + delay:
+                taken.timers_held_back = True
+                continue
+            fired += 1
+            work.count("timers")
+            self._attempt(own, work, partial(_timer, self._processor, due, key), (due, key))
+            if fired >= self._settings.max_timers or self._full(work, deadline):
+                break
+
+    def _attempt(
+        self,
+        own: OwnedPartition,
+        work: Work,
+        call: Callable[[Context], None],
+        timer: tuple[int, bytes] | None,
+    ) -> None:
+        savepoint = Savepoint(own, self._processor.encode, None)
+        if timer is not None:
+            savepoint.cancel_timer(*timer)
+        try:
+            call(savepoint)
+            savepoint.merge(work)
+        except _NEVER_CAUGHT:
+            raise
+        except Exception as e:
+            self._failed(own, work, e, None, None, timer)
+
+    def _failed(
+        self,
+        own: OwnedPartition,
+        work: Work,
+        error: Exception,
+        record: Record | None,
+        message: Message | None,
+        timer: tuple[int, bytes] | None,
+    ) -> None:
+        """The savepoint is discarded; the processor says in a new one what becomes of the input."""
+        work.count("failed")
+        log.warning(
+            "%s: partition %d: an input failed: %s",
+            self._processor.name,
+            own.partition,
+            _where(error),
+        )
+        log.debug("the whole of it", exc_info=error)
+        savepoint = Savepoint(own, self._processor.encode, record)
+        if timer is not None:
+            savepoint.cancel_timer(*timer)
+        try:
+            if record is not None and message is None:
+                savepoint.dead_letter(record, "internal_error", f"{type(error).__name__}: {error}")
+                work.count("dead")
+            else:
+                self._processor.failed(
+                    savepoint, message, None if timer is None else timer[1], error
+                )
+            savepoint.merge(work)
+        except _NEVER_CAUGHT:
+            raise
+        except Exception as e:
+            log.error(
+                "%s: partition %d: failed() itself failed: %s",
+                self._processor.name,
+                own.partition,
+                _where(e),
+            )
+            self._last_resort(own, work, record, timer, error)
+
+    def _last_resort(
+        self,
+        own: OwnedPartition,
+        work: Work,
+        record: Record | None,
+        timer: tuple[int, bytes] | None,
+        error: Exception,
+    ) -> None:
+        """One input must never stop a partition: a record is buried, a timer deleted."""
+        savepoint = Savepoint(own, self._processor.encode, record)
+        if timer is not None:
+            savepoint.cancel_timer(*timer)
+        if record is not None:
+            savepoint.dead_letter(record, "internal_error", f"{type(error).__name__}: {error}")
+            work.count("dead")
+        savepoint.merge(work)
+
+    def _bury(
+        self, own: OwnedPartition, work: Work, record: Record, reason: str, detail: str
+    ) -> None:
+        savepoint = Savepoint(own, self._processor.encode, record)
+        savepoint.dead_letter(record, reason, detail)
+        savepoint.merge(work)
+        work.count("dead")
+
+    def _pause_or_resume(self, own: OwnedPartition) -> None:
+        span = max(o.span for o in own.offsets.values())
+        if not own.paused and span >= self._settings.max_unfinished:
+            own.paused = True
+            self._consumer.pause(own.spots())
+        elif own.paused and span <= self._settings.max_unfinished // 2:
+            own.paused = False
+            self._consumer.resume(own.spots())
+
+    # 3. Commit
+
+    def _commit(self, work: Work) -> dict[OwnedPartition, int]:
+        """The transaction. Returns the changelog's offset of each partition's last record."""
+        producer = self._producer
+        changelog = self._processor.changelog
+        written: dict[OwnedPartition, int] = {}
+        producer.begin()
+        try:
+            positions = {}
+            for own in work.staged | work.taken.keys():
+                positions.update(own.positions())
+            for own in work.staged:
+                for key, raw in own.state.overlay.raw.items():
+                    producer.send(changelog, key, raw, (), own.partition)
+                entry = own.stored_offsets()
+                own.state.overlay.raw[OFFSETS_KEY] = entry
+                # Last of the partition, hence with the highest offset: one answer tells all.
+                producer.send(
+                    changelog, OFFSETS_KEY, entry, (), own.partition, _noting(written, own)
+                )
+            for topic, at, value, headers, partition in work.outputs:
+                producer.send(topic, at, value, headers, partition)
+            producer.send_offsets(positions, self._consumer.membership())
+            producer.commit()
+        except Aborted:
+            producer.abort()
+            raise
+        for own in work.staged | work.taken.keys():
+            own.clean()
+        return written
+
+    def _commit_plainly(self, owned: Sequence[OwnedPartition]) -> None:
+        """Positions that moved without anything staged. Waits for the answer: one under way
+        could land after a later transaction's offsets and turn them back."""
+        now = self._clock.monotonic()
+        if now < self._plain_commit_at:
+            return
+        dirty = [own for own in owned if own.dirty]
+        if not dirty:
+            return
+        self._plain_commit_at = now + self._settings.plain_commit_ms / 1000
+        positions = {spot: at for own in dirty for spot, at in own.positions().items()}
+        try:
+            self._consumer.commit(positions)
+        except (GroupFenced, Unanswered) as e:
+            log.info("%s: offsets are committed later: %s", self._processor.name, e)
+            return
+        for own in dirty:
+            own.clean()
+
+    def _rewind(self, work: Work, reason: Aborted) -> None:
+        """The cycle is void: its inputs are in front again, as if they had never been taken."""
+        for own, taken in work.taken.items():
+            if own.alive:
+                own.pending.extendleft(reversed(taken.items))
+                own.give_back(taken.events)
+                own.announced = own.announced and not taken.announced
+        for own in work.staged | work.taken.keys():
+            if own.alive:
+                own.state.drop_overlay()
+                for offsets in own.offsets.values():
+                    offsets.rewind()
+        self._aborted_in_a_row += 1
+        self._health.count(aborts=1)
+        log.warning(
+            "%s: transaction aborted, %d inputs are taken again: %s",
+            self._processor.name,
+            work.inputs,
+            reason,
+        )
+        if self._aborted_in_a_row > 1:  # the first is most often a rebalance: no need to wait
+            self._clock.wait(threading.Event(), min(0.02 * 2**self._aborted_in_a_row, 1.0))
+
+    # 4. Store
+
+    def _store(self, work: Work, changelog_offsets: dict[OwnedPartition, int]) -> None:
+        for own in work.staged:
+            overlay = own.state.overlay
+            own.state.store.write(
+                overlay.raw, self._members.written(own, changelog_offsets[own] + 1)
+            )
+            own.timers.set(overlay.earliest_timer)
+            own.state.committed()
+
+    def _settled(self, work: Work) -> None:
+        for own, taken in work.taken.items():
+            for offsets in own.offsets.values():
+                offsets.settle()
+            if taken.timers_looked_at:
+                own.timers.done(own.now, taken.timers_held_back)
+        if work.staged:
+            work.count("commits")
+        if work.counts:
+            self._health.count(**work.counts)
+        if work.staged:
+            self._health.update(last_commit_at=self._clock.now_ms())
+
+    # Giving up
+
+    def _settle(self, leaving: Sequence[OwnedPartition]) -> None:
+        """Inside a revoke, the partitions still ours: let calls that write end, and commit them."""
+        deadline = self._clock.monotonic() + self._settings.revoke_wait_ms / 1000
+        while True:
+            self._run([own for own in leaving if own.announced])
+            busy = sum(own.in_flight for own in leaving)
+            if not busy and not any(own.has_news for own in leaving):
+                return
+            if self._clock.monotonic() >= deadline:
+                log.warning(
+                    "%s: %d calls still run; the partition goes all the same",
+                    self._processor.name,
+                    busy,
+                )
+                return
+            self._clock.wait(self._wake, 0.05)
+            self._wake.clear()
+
+    def begin_drain(self) -> None:
+        """Take nothing new; completions of work in flight are still committed."""
+        self._stopping = True
+        for own in self._members.live:
+            self._consumer.pause(own.spots())
+            self._members.give_up(own)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls and held records whose end a drain waits for."""
+        return sum(own.in_flight + own.unfinished + own.has_news for own in self._members.live)
+
+    def close(self) -> None:
+        """Leave the group, which commits the last offsets; state is already where it belongs."""
+        try:
+            self._consumer.close()
+        finally:
+            self._members.close()
+            self._globals.close()
+            self._producer.close()
+            self._admin.close()
+
+    def _report(self) -> None:
+        members = self._members
+        self._health.count(cycles=1)
+        self._health.update(
+            live=tuple(sorted(own.partition for own in members.live)),
+            restoring={p: r.doing for p, r in members.restoring.items()},
+            stopped=dict(members.stopped),
+            paused=tuple(own.partition for own in members.live if own.paused),
+            last_cycle_at=self._clock.now_ms(),
+        )
+
+
+def _completed(processor: Processor, event: Any, ctx: Context) -> None:
+    processor.completed(ctx, event)
+
+
+def _timer(processor: Processor, due: int, key: bytes, ctx: Context) -> None:
+    processor.timer(ctx, key, due)
+
+
+def _noting(written: dict[OwnedPartition, int], own: OwnedPartition) -> Callable[[int], None]:
+    def note(offset: int) -> None:
+        written[own] = offset
+
+    return note
+
+
+def _where(error: Exception) -> str:
+    """Type and place; the text may hold a payload."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = (
+        ""
+        if at is None
+        else f" at {at.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{at.tb_lineno}"
+    )
+    return f"{type(error).__name__}{place}"

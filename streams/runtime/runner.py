@@ -1,0 +1,136 @@
+"""Runs processors until told to stop: one thread, consumer and producer each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .clock import Clock, SystemClock
+from .cycle import Cycle
+from .directory_lock import DirectoryLock
+from .errors import RuntimeFault
+from .health import HealthBoard
+from .kafka import ConfluentKafka
+from .memory import MemoryStores
+from .ports import Kafka
+from .processor import Processor
+from .rocksdb import RocksStores
+from .settings import RuntimeSettings
+from .store import Stores
+
+log = logging.getLogger(__name__)
+
+
+class Stop(Protocol):
+    """A `threading.Event`, or anything with its ``is_set``."""
+
+    def is_set(self) -> bool: ...
+
+
+def run(
+    processors: Sequence[Processor],
+    settings: RuntimeSettings,
+    stop: Stop,
+    *,
+    drained: Callable[[], bool] | None = None,
+    board: HealthBoard | None = None,
+    kafka: Kafka | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Return once ``stop`` is set and all work is settled.
+
+    A stop takes nothing new, finishes the cycle, and lets work in flight end for
+    ``drain_seconds``: until no call is counted busy, no record is held, and ``drained`` (if
+    given) says so. Raises the first `RuntimeFault` of any processor once the others have
+    stopped; the caller exits with its ``exit_code``.
+    """
+    kafka = kafka or ConfluentKafka(settings)
+    board = board or HealthBoard()
+    ending = threading.Event()
+    locks: list[DirectoryLock] = []
+    try:
+        for processor in processors:
+            locks.append(DirectoryLock(settings.directory(processor.name)))
+        loops = [
+            Loop(processor, settings, kafka, clock or SystemClock(), board, stop, ending, drained)
+            for processor in processors
+        ]
+        for loop in loops:
+            loop.start()
+        for loop in loops:
+            loop.join()
+        for loop in loops:
+            if loop.failure is not None:
+                raise loop.failure
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+class Loop(threading.Thread):
+    """One processor's thread. ``ending`` is set by the first that fails: then all end."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        settings: RuntimeSettings,
+        kafka: Kafka,
+        clock: Clock,
+        board: HealthBoard,
+        stop: Stop,
+        ending: threading.Event,
+        drained: Callable[[], bool] | None,
+    ) -> None:
+        super().__init__(name=f"cycle {processor.name}", daemon=True)
+        self.failure: BaseException | None = None
+        self._processor = processor
+        self._settings = settings
+        self._kafka = kafka
+        self._clock = clock
+        self._health = board.of(processor.name)
+        self._stop_asked = stop
+        self._ending = ending
+        self._drained = drained
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as e:  # handed to `run`, which raises it in the caller's thread
+            self.failure = e
+            text = str(e) if isinstance(e, RuntimeFault) else f"{type(e).__name__}: {e}"
+            self._health.update(failure=text, live=())
+            log.error("%s ends: %s", self._processor.name, text)
+            self._ending.set()
+
+    def _work(self) -> None:
+        cycle = Cycle(
+            self._processor, self._settings, self._kafka, self._stores(), self._clock, self._health
+        )
+        try:
+            while not self._stop_asked.is_set() and not self._ending.is_set():
+                cycle.step()
+            self._drain(cycle)
+        except BaseException:
+            # No goodbye: leaving would commit offsets of a broken processor. The group notices
+            # within the session timeout, and whoever comes next restores from the changelog.
+            raise
+        cycle.close()
+        self._health.update(started=False, live=())
+        log.info("%s has stopped", self._processor.name)
+
+    def _drain(self, cycle: Cycle) -> None:
+        cycle.begin_drain()
+        deadline = self._clock.monotonic() + self._settings.drain_seconds
+        while not self._ending.is_set() and self._clock.monotonic() < deadline:
+            cycle.step()
+            if not cycle.in_flight and (self._drained is None or self._drained()):
+                return
+        if cycle.in_flight:
+            log.warning("%s stops with %d calls in flight", self._processor.name, cycle.in_flight)
+
+    def _stores(self) -> Stores:
+        if self._settings.store == "memory":
+            return MemoryStores()
+        return RocksStores(self._settings.directory(self._processor.name))
