@@ -212,6 +212,7 @@ def _run_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         origin=data["origin"],
     )
     header.nonce = data["nonce"]
+    header.trace = data["origin"].get("traceparent", "")
     header.budget = msgspec.convert(data["budget"], Budget)
     header.deadline_at = data.get("deadline_at")
     if header.deadline_at is not None:

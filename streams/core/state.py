@@ -50,6 +50,7 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     tenant: str
     metadata: dict[str, str] = field(default_factory=dict)
     nonce: str = ""
+    trace: str = ""
     status: str = "running"
     version: int = 0
     hash: str = ""

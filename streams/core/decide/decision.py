@@ -24,6 +24,9 @@ class Lookup(Protocol):
     def value(self, value: Any) -> Any:
         """A free-form value, read from the blob store where it is a reference."""
 
+    def keep(self, value: Any) -> Any:
+        """The value, or a reference to it in the blob store where it is large."""
+
 
 class Refusal:
     """A message that changes nothing: it is counted, and a request gets this as its verdict."""

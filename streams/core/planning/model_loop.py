@@ -85,6 +85,7 @@ def replied(
     for position, call in enumerate(calls):
         call_id = f"c{base}_{position}"
         name, tool, arguments, why, error = _check(decision, call)
+        arguments = decision.lookup.keep(arguments)
         entry: dict[str, Any] = {"id": call_id, "name": name, "arguments": arguments}
         if error is not None or tool is None:
             entry["error"] = error
@@ -97,7 +98,7 @@ def replied(
         note = "Your last reply was empty. Answer, or call a tool."
     data: dict[str, Any] = {
         "n": action.n,
-        "content": content,
+        "content": decision.lookup.keep(content),
         "calls": made,
         "finish_reason": finish,
     }

@@ -1,0 +1,417 @@
+"""The engine: the core on the runtime. Owns no truth but the layout; decides nothing itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from perdure.schemas import records, topics
+from perdure.schemas.records import AgentSpec, ToolSpec
+from perdure.streams.core.decide import task as task_decider
+from perdure.streams.core.decide.decision import Decision, Refusal
+from perdure.streams.core.decide.dispatch import decide
+from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
+from perdure.streams.core.keys import nonce
+from perdure.streams.core.state import Header, RecordKey, Run
+from perdure.streams.runtime.processor import Assignment, Context, Message, Record
+
+from . import layout
+from .catalog import Catalog
+from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
+from .outputs import Outputs
+from .quarantine import Quarantines
+
+log = logging.getLogger(__name__)
+
+CATALOG_WAIT_MS: Final = 10_000
+"""How long a task waits for its agent and tools to be announced."""
+CATALOG_LOOK_MS: Final = 250
+CONTROL_WAIT_MS: Final = 30_000
+"""How long a control request waits for its task."""
+STUB_RETENTION_MS: Final = 30 * 86_400_000
+"""``task_id_retention_seconds``: how long the id of a purged run is remembered."""
+EXPIRY_DELAY_MS: Final = 10_000
+"""An approval's expiry waits this long after its partition went live (architecture section 3)."""
+
+
+class EngineLookup:
+    """The core's view of the catalog, the queues and the blob store."""
+
+    def __init__(
+        self, catalog: Catalog, outputs: Outputs, queue_problem: Callable[[str], str | None]
+    ) -> None:
+        self._catalog = catalog
+        self._outputs = outputs
+        self._queue_problem = queue_problem
+
+    def agent(self, name: str) -> AgentSpec | None:
+        return self._catalog.agents.get(name)
+
+    def tool(self, name: str) -> ToolSpec | None:
+        return self._catalog.tools.get(name)
+
+    def agent_names(self) -> list[str]:
+        return list(self._catalog.agents)
+
+    def queue_problem(self, queue: str) -> str | None:
+        return self._queue_problem(queue)
+
+    def value(self, value: Any) -> Any:
+        return self._outputs.value(value)
+
+    def keep(self, value: Any) -> Any:
+        return self._outputs.keep(value)
+
+
+class EngineProcessor:
+    """Runs of agents, one savepoint a message."""
+
+    name = "engine"
+    sources = (topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED)
+    forwarded: str | None = topics.FORWARDED
+    changelog = topics.changelog("engine")
+    global_topics = (topics.CATALOG,)
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        topic_id: Callable[[str], str],
+        queue_problem: Callable[[str], str | None],
+    ) -> None:
+        self.catalog = Catalog()
+        self._outputs = outputs
+        self._topic_id = topic_id
+        self._intake = Intake(topic_id)
+        self._lookup = EngineLookup(self.catalog, outputs, queue_problem)
+        self._codecs = layout.Codecs()
+        self._quarantines = Quarantines(self._dispatch, self._intake)
+        self.refusals: dict[str, int] = {}
+        self._handlers: dict[type, Callable[[Context, Message], None]] = {
+            NewTask: self._new_task,
+            RefusedTask: self._refused_task,
+            RefusedRequest: self._refused_request,
+            records.ActionResult: self._result,
+            records.ApprovalDecision: self._decision,
+            records.ControlRequest: self._control,
+        }
+
+    # --- the port -----------------------------------------------------------------------------
+
+    def encode(self, key: bytes, value: Any) -> bytes:
+        return self._codecs.encode(key, value)
+
+    def decode(self, key: bytes, raw: bytes) -> Any:
+        return self._codecs.decode(key, raw)
+
+    def read(self, record: Record) -> Message:
+        return self._intake.read(record)
+
+    def process(self, ctx: Context, message: Message) -> None:
+        assert message.owner is not None
+        if self._quarantines.park(ctx, message):
+            return
+        self._dispatch(ctx, message)
+
+    def timer(self, ctx: Context, key: bytes, due: int) -> None:
+        run_id, _, name = key.decode().partition("/")
+        if ctx.get(layout.quarantine(run_id)) is not None:
+            return  # its timers are set again at the release
+        what, _, rest = name.partition("/")
+        if what == "wait":
+            self._look_again(ctx, run_id)
+        elif what == "hold":
+            self._give_up_holding(ctx, run_id, rest)
+        elif what == "purge":
+            self._purge(ctx, run_id)
+        elif what == "stub":
+            ctx.delete(layout.stub(run_id))
+        else:
+            self._decide(ctx, run_id, Timer(name))
+
+    def timer_delay(self, key: bytes, due: int, live_since: int) -> int:
+        return EXPIRY_DELAY_MS if b"/ask/" in key else 0
+
+    def completed(self, ctx: Context, event: Any) -> None:
+        """The engine starts no work after a commit."""
+
+    def live(self, ctx: Context) -> None:
+        """Nothing waits in a process: the store and its timers hold all there is."""
+
+    def revoked(self, assignment: Assignment) -> None:
+        """Nothing to stop."""
+
+    def failed(
+        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+    ) -> None:
+        """The run's own processing raised: quarantine it and keep what came for it."""
+        run_id = message.owner if message is not None else (timer or b"").decode().partition("/")[0]
+        assert run_id is not None
+        self._quarantines.begin(ctx, run_id, message, error)
+
+    def global_record(self, record: Record) -> None:
+        self.catalog.update(record.key, record.value)
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _dispatch(self, ctx: Context, message: Message) -> None:
+        self._handlers[type(message.body)](ctx, message)
+
+    def _run(self, ctx: Context, header: Header) -> Run:
+        run_id = header.run_id
+
+        def base(key: RecordKey) -> Any | None:
+            return ctx.get(layout.record(run_id, key))
+
+        return Run(header, base)
+
+    def _decide(self, ctx: Context, run_id: str, body: Any) -> Decision | Refusal:
+        """Decide on a run and stage what follows. A refusal is counted; nothing is written."""
+        header: Header | None = ctx.get(layout.header(run_id))
+        if header is None:
+            known: layout.Stub | None = ctx.get(layout.stub(run_id))
+            return self._count(
+                Refusal(
+                    f"the run is {known.status} and was purged" if known else "there is no such run"
+                )
+            )
+        made = decide(self._run(ctx, header), body, ctx.now, self._lookup)
+        if isinstance(made, Refusal):
+            return self._count(made)
+        self._outputs.stage(ctx, header, made)
+        return made
+
+    def _count(self, refusal: Refusal) -> Refusal:
+        kind = refusal.reason.split(":", 1)[0][:40]
+        self.refusals[kind] = self.refusals.get(kind, 0) + 1 if len(self.refusals) < 200 else 1
+        return refusal
+
+    def _result(self, ctx: Context, message: Message) -> None:
+        result: records.ActionResult = message.body
+        result.result = self._outputs.keep(result.result)
+        result.progress = self._outputs.keep(result.progress)
+        self._decide(ctx, result.run_id, result)
+
+    # --- tasks --------------------------------------------------------------------------------
+
+    def _new_task(self, ctx: Context, message: Message) -> None:
+        new: NewTask = message.body
+        run_id = new.run_id
+        known = self._known_digest(ctx, run_id)
+        if known is not None:
+            if known != new.digest:
+                ctx.dead_letter(
+                    message.record, "conflict", f"task_id {run_id} is taken by another task"
+                )
+            return
+        if task_decider.wants(new.task, self._lookup) is not None:
+            record = message.record
+            waiting = _keep_record(record, ctx.now + CATALOG_WAIT_MS, new.digest)
+            ctx.put(layout.waiting(run_id), waiting)
+            ctx.set_timer(ctx.now + CATALOG_LOOK_MS, f"{run_id}/wait".encode())
+            return
+        self._start(ctx, message.record, new)
+
+    def _known_digest(self, ctx: Context, run_id: str) -> str | None:
+        if ctx.get(layout.header(run_id)) is not None:
+            start: Any = ctx.get(layout.record(run_id, ("s", 0)))
+            return str(start.digest)
+        stub: layout.Stub | None = ctx.get(layout.stub(run_id))
+        if stub is not None:
+            return stub.digest
+        waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
+        return None if waiting is None else waiting.digest
+
+    def _look_again(self, ctx: Context, run_id: str) -> None:
+        """A task that waits for the catalog: start it, wait on, or refuse it after 10 s."""
+        waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
+        if waiting is None:
+            return
+        record = _record_of(waiting)
+        new: NewTask = self._intake.read(record).body
+        if task_decider.wants(new.task, self._lookup) is not None and ctx.now < waiting.until:
+            ctx.set_timer(ctx.now + CATALOG_LOOK_MS, f"{run_id}/wait".encode())
+            return
+        ctx.delete(layout.waiting(run_id))
+        self._start(ctx, record, new)
+
+    def _start(self, ctx: Context, record: Record, new: NewTask) -> None:
+        run_id = new.run_id
+        task = new.task
+        task.input = self._outputs.keep(task.input)
+        if task.messages is not None:
+            task.messages = [
+                {**earlier, "content": self._outputs.keep(earlier.get("content"))}
+                for earlier in task.messages
+            ]
+        topic_id = self._topic_id(record.topic)
+        origin = {
+            "topic": record.topic,
+            "topic_id": topic_id,
+            "partition": record.partition,
+            "offset": record.offset,
+        }
+        trace = dict(record.headers).get("traceparent")
+        if trace:
+            origin["traceparent"] = trace.decode("ascii", "replace")[:200]
+        start = StartTask(
+            task, run_id, nonce(topic_id, record.partition, record.offset), new.digest, origin
+        )
+        made = task_decider.start(
+            start, lambda key: ctx.get(layout.record(run_id, key)), ctx.now, self._lookup
+        )
+        if isinstance(made, Refusal):
+            self._refuse(ctx, record, run_id, task, made.reason)
+            return
+        self._outputs.stage(ctx, None, made)
+        for key, held in list(ctx.scan(layout.held(run_id))):
+            ctx.delete(key)
+            ctx.cancel_timer(held.until, _hold_timer(run_id, _record_of(held)))
+            self._control(ctx, self._intake.read(_record_of(held)))
+
+    def _refused_task(self, ctx: Context, message: Message) -> None:
+        refused: RefusedTask = message.body
+        if self._known_digest(ctx, refused.run_id) is not None:
+            ctx.dead_letter(
+                message.record,
+                "conflict",
+                f"task_id {refused.run_id} is taken; and {refused.error}",
+            )
+            return
+        ctx.dead_letter(message.record, "refused", str(refused.error))
+        self._outputs.refused_outcome(ctx, refused.run_id, None, str(refused.error), ctx.now)
+
+    def _refuse(
+        self, ctx: Context, record: Record, run_id: str, task: records.Task, reason: str
+    ) -> None:
+        ctx.dead_letter(record, "refused", reason)
+        self._outputs.refused_outcome(ctx, run_id, task, reason, ctx.now)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _decision(self, ctx: Context, message: Message) -> None:
+        word: records.ApprovalDecision = message.body
+        run_id = word.approval_id.rpartition("/")[0]
+        request_id = word.request_id or f"{word.approval_id}/{word.approver}/{word.decision}"
+        if word.answer is not None:
+            word.answer = self._outputs.keep(word.answer)
+        body = Decided(word, request_id, message.record.timestamp)
+        self._answer(ctx, run_id, request_id, word.request_id is not None, body)
+
+    def _control(self, ctx: Context, message: Message) -> None:
+        request: records.ControlRequest = message.body
+        run_id = request.run_id
+        request_id = request.request_id or position(message.record)
+        if request.command == "release":
+            self._verdict(
+                ctx, run_id, request_id, False, "the run is not quarantined", remember=False
+            )
+            return
+        if self._known_digest(ctx, run_id) is None or ctx.get(layout.waiting(run_id)) is not None:
+            held = _keep_record(message.record, ctx.now + CONTROL_WAIT_MS, "")
+            ctx.put(layout.held(run_id, position(message.record)), held)
+            ctx.set_timer(held.until, _hold_timer(run_id, message.record))
+            return
+        self._answer(
+            ctx, run_id, request_id, request.request_id is not None, Control(request, request_id)
+        )
+
+    def _give_up_holding(self, ctx: Context, run_id: str, where: str) -> None:
+        held: layout.Waiting | None = ctx.get(layout.held(run_id, where))
+        if held is None:
+            return
+        ctx.delete(layout.held(run_id, where))
+        request: records.ControlRequest = self._intake.read(_record_of(held)).body
+        self._verdict(
+            ctx, run_id, request.request_id or where, False, "there is no such run", remember=False
+        )
+
+    def _refused_request(self, ctx: Context, message: Message) -> None:
+        refused: RefusedRequest = message.body
+        if refused.given and self._repeat(ctx, refused.run_id, refused.request_id):
+            return
+        self._verdict(
+            ctx, refused.run_id, refused.request_id, False, refused.reason, remember=refused.given
+        )
+
+    def _answer(self, ctx: Context, run_id: str, request_id: str, given: bool, body: Any) -> None:
+        """One verdict for a request; a repeated one gets the same again."""
+        if self._repeat(ctx, run_id, request_id):
+            return
+        made = self._decide(ctx, run_id, body)
+        if isinstance(made, Refusal):
+            self._verdict(ctx, run_id, request_id, False, made.reason, remember=given)
+        else:
+            self._verdict(ctx, run_id, request_id, True, made.verdict, remember=True)
+
+    def _repeat(self, ctx: Context, run_id: str, request_id: str) -> bool:
+        known: layout.Remembered | None = ctx.get(layout.remembered(run_id, request_id))
+        if known is None:
+            return False
+        self._outputs.verdict(ctx, ctx.get(layout.header(run_id)), known, run_id)
+        return True
+
+    def _verdict(
+        self,
+        ctx: Context,
+        run_id: str,
+        request_id: str,
+        accepted: bool,
+        reason: str,
+        *,
+        remember: bool,
+    ) -> None:
+        header: Header | None = ctx.get(layout.header(run_id))
+        version = 0 if header is None else header.version
+        made = layout.Remembered(
+            request_id=request_id, accepted=accepted, reason=reason, version=version, at=ctx.now
+        )
+        if remember and header is not None:
+            ctx.put(layout.remembered(run_id, request_id), made)
+        self._outputs.verdict(ctx, header, made, run_id)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _purge(self, ctx: Context, run_id: str) -> None:
+        """A finished run's records go; a stub keeps its id taken."""
+        header: Header | None = ctx.get(layout.header(run_id))
+        if header is None:
+            return
+        start: Any = ctx.get(layout.record(run_id, ("s", 0)))
+        stub = layout.Stub(
+            digest=start.digest, status=header.status, version=header.version, hash=header.hash
+        )
+        for kind in ("a", "m", "p", "k"):
+            for key, _ in list(ctx.scan(layout.prefix(kind, run_id))):
+                ctx.delete(key)
+        ctx.delete(layout.record(run_id, ("s", 0)))
+        ctx.delete(layout.header(run_id))
+        ctx.put(layout.stub(run_id), stub)
+        ctx.set_timer(ctx.now + STUB_RETENTION_MS, f"{run_id}/stub".encode())
+
+
+def _hold_timer(run_id: str, record: Record) -> bytes:
+    return f"{run_id}/hold/{position(record)}".encode()
+
+
+def _keep_record(record: Record, until: int, digest: str) -> layout.Waiting:
+    return layout.Waiting(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        value=record.value or b"",
+        until=until,
+        digest=digest,
+    )
+
+
+def _record_of(waiting: layout.Waiting) -> Record:
+    return Record(
+        topic=waiting.topic,
+        partition=waiting.partition,
+        offset=waiting.offset,
+        timestamp=waiting.timestamp,
+        key=None,
+        value=waiting.value,
+    )
