@@ -87,7 +87,12 @@ TOPICS: tuple[Topic, ...] = (
     Topic(FORWARDED, "run_id", "inbound records on their way to their owner", "delete", "engine only", "engine", 7 * DAY_MS, max_message_bytes=_INBOUND),
 )  # fmt: skip
 
-_CHANGELOG_EXTRA = {"delete.retention.ms": str(7 * DAY_MS), "min.cleanable.dirty.ratio": "0.3"}
+_CHANGELOG_EXTRA = {
+    "delete.retention.ms": str(7 * DAY_MS),
+    "min.cleanable.dirty.ratio": "0.3",
+    # The newest segment is never compacted: its size bounds what a restore reads for nothing.
+    "segment.bytes": str(64 * 1024 * 1024),
+}
 
 
 def command_topic(queue: str) -> Topic:
@@ -112,3 +117,33 @@ def changelog_topic(processor: str) -> Topic:
         processor,
         extra=_CHANGELOG_EXTRA,
     )
+
+
+QUEUES = ("tools", "models")
+"""The queues every deployment has; users add their own."""
+ENGINE = "engine"
+
+
+def worker(queue: str) -> str:
+    """The name of the processor that serves a queue."""
+    return f"worker.{queue}"
+
+
+PROCESSORS = (ENGINE, *map(worker, QUEUES))
+
+
+def all_topics(
+    queues: tuple[str, ...] = QUEUES, processors: tuple[str, ...] = PROCESSORS
+) -> tuple[Topic, ...]:
+    """Every topic of a deployment with these queues and processors."""
+    return (*TOPICS, *map(command_topic, queues), *map(changelog_topic, processors))
+
+
+def group_id(prefix: str, processor: str) -> str:
+    """The consumer group of a processor; its members share one subscription."""
+    return f"{prefix}perdure.{processor}"
+
+
+def transactional_id(prefix: str, processor: str, instance_id: str) -> str:
+    """Stable over restarts: a new process of the same instance aborts what the old one left."""
+    return f"{prefix}{processor}.{instance_id}"

@@ -217,7 +217,7 @@ class EmbeddedKafka:
                 f"{known.get('cluster_id')}: put the right directory back, or start with an empty "
                 "--data-dir"
             )
-        if known and _version(known["kafka"]) > _version(jars.KAFKA_VERSION):
+        if known and _version(known.get("kafka", "0")) > _version(jars.KAFKA_VERSION):
             raise ForeignData(
                 f"{self.data_dir} was written by Kafka {known['kafka']}, this is "
                 f"{jars.KAFKA_VERSION}, which can't read it: upgrade perdure, or start with "
@@ -230,11 +230,19 @@ class EmbeddedKafka:
         making = self.data_dir / "logs.new"
         shutil.rmtree(making, ignore_errors=True)
         cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-        self._write_settings(DEFAULT_PORT, DEFAULT_PORT + 1, making)
+        self._write_settings(DEFAULT_PORT, DEFAULT_PORT + 1, making.name)
         command = [str(java), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *self._logging()]
         command += ["-cp", classes, "kafka.tools.StorageTool", "format"]
         command += ["--cluster-id", cluster_id, "--config", str(self._file("server.properties"))]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            cwd=self.data_dir,
+            env=_java_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
         if done.returncode:
             raise BrokerDied(
                 f"Kafka could not prepare {self.data_dir}:\n{_tail(done.stdout + done.stderr)}"
@@ -246,7 +254,7 @@ class EmbeddedKafka:
         """A port found free can be gone when Kafka binds it: then the next one is tried."""
         for last in (False, False, True):
             port = self._choose_port()
-            self._write_settings(port, _free_port({port}), self.data_dir / "logs")
+            self._write_settings(port, _free_port({port}), "logs")
             self._log_start = _size(self._file("broker.log"))
             command = [str(java), *server.JVM, *self._logging()]
             command += ["-cp", classes, "kafka.Kafka", str(self._file("server.properties"))]
@@ -256,9 +264,11 @@ class EmbeddedKafka:
                 self.wait_ready(timeout)
                 return
             except BrokerDied as error:
-                if last or "failed to bind" not in str(error):
+                if "failed to bind" not in str(error):
                     raise
                 self._reap()
+                if last or port == self._wanted_port:
+                    raise self._taken(port) from error
                 self._port = None
 
     def _spawn(self, command: list[str]) -> None:
@@ -266,6 +276,8 @@ class EmbeddedKafka:
         keeper += [str(os.getpid()), str(self._file("broker.lock")), str(self._file("broker.out"))]
         self._keeper = subprocess.Popen(
             keeper + command,
+            cwd=self.data_dir,
+            env=_java_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is the owner's: it stops its broker last
@@ -322,10 +334,7 @@ class EmbeddedKafka:
             return _free_port()
         if wanted is not None:
             if not _is_free(wanted):
-                raise NoFreePort(
-                    f"port {wanted} is taken by another program: stop that one, or choose "
-                    "another port"
-                )
+                raise self._taken(wanted)
             return wanted
         last = DEFAULT_PORT + PORTS_TRIED - 1
         for port in range(DEFAULT_PORT, last + 1):
@@ -336,7 +345,7 @@ class EmbeddedKafka:
             "a port"
         )
 
-    def _write_settings(self, port: int, controller_port: int, logs: Path) -> None:
+    def _write_settings(self, port: int, controller_port: int, logs: str) -> None:
         text = server.properties(port, controller_port, logs, fsync=self._fsync)
         try:
             self._file("server.properties").write_text(text)
@@ -391,6 +400,11 @@ class EmbeddedKafka:
             f"see {self._file('broker.log')}; is the machine out of memory or processor time?"
         )
 
+    def _taken(self, port: int) -> NoFreePort:
+        return NoFreePort(
+            f"port {port} is taken by another program: stop that one, or choose another port"
+        )
+
     def _disk_full(self, what: str) -> DiskFull:
         return DiskFull(
             f"the disk of {self.data_dir} is full ({what}): free some space, or choose another "
@@ -404,6 +418,11 @@ class EmbeddedKafka:
             f"can't use {self.data_dir} as data directory: {error.strerror}; give a directory "
             "that can be written with --data-dir"
         )
+
+
+def _java_environment() -> dict[str, str]:
+    """Java takes file names as the locale says: under LANG=C it can't open a path with umlauts."""
+    return os.environ | {"LC_ALL": "C.UTF-8"}
 
 
 def _is_free(port: int) -> bool:

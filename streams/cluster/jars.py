@@ -76,7 +76,8 @@ def cache_dir() -> Path:
 
 def class_path(progress: Callable[[str], None], cache: Path | None = None) -> str:
     """The class path of the broker, fetching what is not there yet (45 jars, 45 MB, once)."""
-    digest = hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()[:12]
+    named = locked()
+    digest = hashlib.sha256("".join(jar.sha256 for jar in named).encode()).hexdigest()[:12]
     home = (cache or cache_dir()) / f"kafka-{KAFKA_VERSION}-{digest}"
     if not _complete(home):
         try:
@@ -88,7 +89,7 @@ def class_path(progress: Callable[[str], None], cache: Path | None = None) -> st
             ) from error
         with _alone(home, progress):
             if not _complete(home):
-                _fetch(home, locked(), here(), progress)
+                _fetch(home, named, here(), progress)
     return str(home / "*")
 
 
@@ -115,7 +116,7 @@ def _fetch(
     home: Path, jars: list[Jar], repositories: Repositories, progress: Callable[[str], None]
 ) -> None:
     try:
-        from jgo import MavenContext
+        from jgo.maven import MavenContext
     except ImportError:
         raise ExtraMissing(_INSTALL.format("jgo")) from None
 

@@ -46,7 +46,8 @@ def find(environ: Mapping[str, str], home: Path) -> Repositories:
 
 
 def _jgo_repositories() -> dict[str, str]:
-    from jgo import MAVEN_CENTRAL_URL, GlobalSettings
+    from jgo.config import GlobalSettings
+    from jgo.constants import MAVEN_CENTRAL_URL
 
     own = {name: url.rstrip("/") for name, url in GlobalSettings.load().repositories.items()}
     return {**own, "central": MAVEN_CENTRAL_URL} if own and "central" not in own else own

@@ -6,8 +6,6 @@ only logs a setting it doesn't know.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from perdure.schemas.topics import MAX_INBOUND_BYTES
 
 NODE_ID = 1
@@ -67,8 +65,12 @@ appender.file.strategy.max = 2
 """
 
 
-def properties(port: int, controller_port: int, log_dir: Path, *, fsync: bool) -> str:
-    """The server.properties of a start; addresses follow the ports, which may change."""
+def properties(port: int, controller_port: int, log_dir: str, *, fsync: bool) -> str:
+    """The server.properties of a start; addresses follow the ports, which may change.
+
+    ``log_dir`` is relative to where the broker is started: Kafka splits it at commas and reads
+    this file as Latin-1, and a user's path may have both.
+    """
     lines = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
@@ -78,7 +80,7 @@ def properties(port: int, controller_port: int, log_dir: Path, *, fsync: bool) -
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(log_dir).replace("\\", "\\\\"),
+        "log.dirs": log_dir,
         **SETTINGS,
         **(FSYNC if fsync else {}),
     }
