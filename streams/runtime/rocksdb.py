@@ -35,10 +35,7 @@ class RocksStore:
         if bound is not None:
             options.set_iterate_upper_bound(bound)
         first = prefix if start is None or start < prefix else start
-        pairs: Iterator[tuple[bytes, bytes]] = iter(
-            self._db.items(from_key=first, read_opt=options)
-        )
-        return pairs
+        return _scanned(self._db.items(from_key=first, read_opt=options), options)
 
     def write(self, changes: Mapping[bytes, bytes | None], meta: StoreMeta) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -108,6 +105,20 @@ class RocksStores:
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(_MB)
         return options
+
+
+def _scanned(
+    pairs: Iterator[tuple[bytes, bytes]], options: ReadOptions
+) -> Iterator[tuple[bytes, bytes]]:
+    """``options`` owns the bound's bytes, which the iterator only points to (rocksdict 0.3.29
+    does not keep them): it must live as long, and go after it."""
+    try:
+        yield from pairs
+    except Exception as e:
+        raise _failure(e) from e
+    finally:
+        del pairs
+        del options
 
 
 def _is_corrupt(text: str) -> bool:

@@ -1,0 +1,89 @@
+"""Two processes, killed with -9 eight times under load, judged from the topics alone."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.counting import CHANGELOG, LEFT, OUT, RIGHT
+from tests.kafka.world import World, check_sequences, until
+
+PARTITIONS = 4
+RECORDS = 20_000
+KILLS = 8
+
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
+
+
+class Process:
+    def __init__(self, instance: str, world: World, directory: Path) -> None:
+        self._arguments = [sys.executable, str(Path(__file__).parents[1] / "kafka" / "counting.py")]
+        self._arguments += [world.bootstrap, world.prefix, instance, str(directory)]
+        self._log = directory / f"{instance}.log"
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._arguments, stderr=log)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self) -> int:
+        self._process.terminate()
+        return self._process.wait(20)
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+
+def test_nothing_lost_and_nothing_twice_over_eight_kills(
+    broker: str, prefix: str, tmp_path: Path
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    world = World(broker, prefix)
+    world.create(LEFT, RIGHT, OUT, partitions=PARTITIONS)
+    world.create(CHANGELOG, partitions=PARTITIONS, cleanup_policy="compact")
+    processes = [Process(name, world, tmp_path) for name in ("one", "two")]
+    sent = 0
+    kills = 0
+    next_kill = time.monotonic() + 5
+    try:
+        while sent < RECORDS or kills < KILLS:
+            for _ in range(min(25, RECORDS - sent)):
+                world.put(
+                    LEFT if sent % 2 else RIGHT, b"%d" % sent, b"key-%d" % chance.randrange(200)
+                )
+                sent += 1
+            world.producer.poll(0.03)
+            for process in processes:
+                if not process.running():  # fenced by the other's takeover: its supervisor's turn
+                    process.start()
+            if kills < KILLS and time.monotonic() >= next_kill:
+                process = processes[kills % 2]
+                process.kill()
+                process.start()
+                kills += 1
+                next_kill = time.monotonic() + chance.uniform(2.5, 5)
+        world.flush()
+        expected = {
+            f"{topic}-{m.partition()}-{m.offset()}"
+            for topic in (LEFT, RIGHT)
+            for m in world.read(topic, PARTITIONS)
+        }
+        assert len(expected) == RECORDS
+        # Beyond the count, two sequences' ends also hold transaction markers.
+        until(lambda: len(world.read(OUT, PARTITIONS)) >= RECORDS, "all worked off", 40)
+        assert [process.stop() for process in processes] == [0, 0]
+        check_sequences(world.read(OUT, PARTITIONS), expected)
+    finally:
+        for process in processes:
+            process.kill()
