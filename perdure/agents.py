@@ -1,0 +1,149 @@
+"""Agents from YAML (contract section 8), checked against the announced tools before they are applied."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from perdure.schemas import codec
+from perdure.schemas.canonical import canonical
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import AgentSpec, ApprovalRule, ToolSpec
+from perdure.streams.core import cel
+from perdure.streams.core.policies.approval import ALLOWED
+
+
+class AgentsError(Exception):
+    """The file can't be applied; the text says where and what to do."""
+
+
+def load_agents(path: Path) -> list[AgentSpec]:
+    """The agents of a file, by name. Raises `AgentsError`."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AgentsError(f"{path} can't be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise AgentsError(f"{path} is not YAML: {error}") from error
+    if (
+        not isinstance(found, dict)
+        or not isinstance(found.get("agents"), dict)
+        or not found["agents"]
+    ):
+        raise AgentsError(f"{path}: needs `agents:` with at least one agent under it")
+    unknown = set(found) - {"agents", "people"}
+    if unknown:
+        raise AgentsError(f"{path}: unknown: {', '.join(sorted(unknown))}; known: agents, people")
+    people = found.get("people") or {}
+    return [_agent(path, str(name), plain, people) for name, plain in found["agents"].items()]
+
+
+def _agent(path: Path, name: str, plain: Any, people: dict[str, Any]) -> AgentSpec:
+    where = f"{path}: agents.{name}"
+    if not isinstance(plain, dict):
+        raise AgentsError(f"{where}: must be an object")
+    _known_fields(where, plain, AgentSpec)
+    try:
+        agent = codec.convert({"people": people, **plain, "name": name}, AgentSpec)
+        canonical(agent)
+    except RecordError as error:
+        raise AgentsError(f"{where}: {error}") from error
+    default = AgentSpec(name=name).budget
+    for limit in ("steps", "tokens", "seconds"):
+        if getattr(agent.budget, limit) is None and limit not in (plain.get("budget") or {}):
+            setattr(agent.budget, limit, getattr(default, limit))
+    for index, rule in enumerate(agent.approvals):
+        _known_fields(f"{where}.approvals[{index}]", plain["approvals"][index], ApprovalRule)
+        _check_rule(f"{where}.approvals[{index}]", rule)
+    return agent
+
+
+def _known_fields(where: str, plain: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """A misspelt setting is an error here, where a person wrote it."""
+    for name in plain:
+        if name not in kind.__struct_fields__:
+            near = difflib.get_close_matches(str(name), kind.__struct_fields__, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AgentsError(f"{where}.{name}: is not a setting{hint}")
+
+
+def _check_rule(where: str, rule: ApprovalRule) -> None:
+    allowed = {"cancel_run", "escalate"}
+    for kind in [rule.kind] if rule.kind else list(ALLOWED):
+        allowed |= set(ALLOWED[kind])
+    if rule.on_timeout not in allowed:
+        raise AgentsError(
+            f"{where}.on_timeout: {rule.on_timeout!r} is not one of {', '.join(sorted(allowed))}"
+        )
+    if rule.on_timeout == "escalate":
+        raise AgentsError(
+            f"{where}.on_timeout: escalate is not supported by this version; use cancel_run or a decision"
+        )
+    if rule.when is not None:
+        try:
+            cel.check(rule.when)
+        except cel.ExpressionError as error:
+            raise AgentsError(f"{where}.when: {error}") from error
+
+
+def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str]:
+    """What of the agents does not fit the announced tools, a sentence each."""
+    problems = []
+    for agent in agents:
+        for name in agent.tools:
+            if name not in tools:
+                near = difflib.get_close_matches(name, list(tools), 1)
+                hint = (
+                    f"; did you mean {near[0]}?"
+                    if near
+                    else f"; there are: {', '.join(sorted(tools)) or 'none'}"
+                )
+                problems.append(f"agents.{agent.name}.tools: no worker announces {name}{hint}")
+        for index, rule in enumerate(agent.approvals):
+            if rule.tool is not None and rule.tool not in agent.tools:
+                near = difflib.get_close_matches(rule.tool, agent.tools, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                problems.append(
+                    f"agents.{agent.name}.approvals[{index}].tool: {rule.tool} is not among its tools{hint}"
+                )
+            problems += _condition(agent, index, rule, tools)
+    return problems
+
+
+def _condition(
+    agent: AgentSpec, index: int, rule: ApprovalRule, tools: dict[str, ToolSpec]
+) -> list[str]:
+    """A condition that names an argument the tool does not have would always ask."""
+    if rule.when is None or rule.tool is None or rule.tool not in tools:
+        return []
+    known = tools[rule.tool].parameters.get("properties", {})
+    problems = []
+    for name in dict.fromkeys(re.findall(r"\barguments\.([A-Za-z_]\w*)", rule.when)):
+        if name not in known:
+            near = difflib.get_close_matches(name, list(known), 1)
+            hint = (
+                f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known) or 'none'}"
+            )
+            problems.append(
+                f"agents.{agent.name}.approvals[{index}].when: {rule.tool} has no argument {name}{hint}"
+            )
+    return problems
+
+
+def newer(agents: list[AgentSpec], known: dict[str, AgentSpec]) -> list[AgentSpec]:
+    """The agents that say something new, each with the next version."""
+    changed = []
+    for agent in agents:
+        before = known.get(agent.name)
+        if before is None:
+            changed.append(agent)
+        elif msgspec.structs.replace(before, version=0) != msgspec.structs.replace(
+            agent, version=0
+        ):
+            changed.append(msgspec.structs.replace(agent, version=before.version + 1))
+    return changed

@@ -1,0 +1,99 @@
+"""What the commands share: settings from flags, output, exits with a reason."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import typer
+from pydantic import ValidationError
+
+from perdure.settings import Settings
+
+OK, FAILED, USAGE, NO_KAFKA, WAITS, TAKEN = 0, 1, 2, 3, 4, 5
+"""Exit codes (contract section 9)."""
+T = TypeVar("T")
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr: stdout carries results only."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def line(value: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def leave(code: int, text: str) -> NoReturn:
+    """End the command, saying why."""
+    say(f"perdure: {text}")
+    raise typer.Exit(code)
+
+
+def settings(**flags: Any) -> Settings:
+    """Settings with the flags that were given on top. Ends the command where they can't be."""
+    try:
+        made = Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        leave(USAGE, f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    logging.basicConfig(
+        level=made.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    return made
+
+
+def connected(**flags: Any) -> Settings:
+    """Settings of a command that needs a running Kafka."""
+    made = settings(**flags)
+    if made.bootstrap_servers is None:
+        found = running_broker(made)
+        if found is None:
+            leave(
+                USAGE,
+                "no Kafka given: use --bootstrap-servers or PERDURE_BOOTSTRAP_SERVERS, or start one with `perdure up`",
+            )
+        made = made.model_copy(update={"bootstrap_servers": found})
+    return made
+
+
+def running_broker(made: Settings) -> str | None:
+    """The address that `perdure up` noted in this data directory, if it is still up."""
+    try:
+        noted = json.loads((made.data_dir / "up.json").read_text())
+    except (OSError, ValueError):
+        return None
+    servers = noted.get("bootstrap_servers")
+    return servers if isinstance(servers, str) else None
+
+
+def guarded(work: Callable[[], T]) -> T:
+    """Run a command's work; known errors become one sentence and the contract's exit code."""
+    from perdure.agents import AgentsError
+    from perdure.client import SubmitError
+    from perdure.connectors.loading import LoadError
+    from perdure.schemas.errors import RecordError
+    from perdure.streams.cluster.errors import ClusterError
+    from perdure.streams.runtime.errors import RuntimeFault
+    from perdure.topics_reader import NoTopic, Unreachable
+
+    try:
+        return work()
+    except Unreachable as error:
+        leave(NO_KAFKA, str(error))
+    except (RuntimeFault, ClusterError) as error:
+        leave(error.exit_code, str(error))
+    except (NoTopic, SubmitError, RecordError) as error:
+        leave(FAILED, str(error))
+    except (AgentsError, LoadError, ValueError) as error:
+        leave(USAGE, str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None

@@ -1,0 +1,100 @@
+"""``/live``, ``/ready`` and ``/metrics`` of a role, on loopback unless a host is given."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from perdure.streams.runtime.health import HealthBoard, HealthSnapshot
+
+_COUNTERS = (
+    "records",
+    "dropped",
+    "dead",
+    "forwarded",
+    "failed",
+    "timers",
+    "cycles",
+    "commits",
+    "aborts",
+)
+
+
+class _Collector:
+    """The board as Prometheus families."""
+
+    def __init__(self, board: HealthBoard) -> None:
+        self._board = board
+
+    def collect(self) -> Any:
+        snapshots = self._board.snapshots()
+        for name in _COUNTERS:
+            family = CounterMetricFamily(f"perdure_{name}", f"{name} so far", labels=["processor"])
+            for each in snapshots:
+                family.add_metric([each.processor], getattr(each, name))
+            yield family
+        for name in ("live", "restoring", "stopped", "paused"):
+            gauge = GaugeMetricFamily(
+                f"perdure_partitions_{name}", f"partitions that are {name}", labels=["processor"]
+            )
+            for each in snapshots:
+                gauge.add_metric([each.processor], len(getattr(each, name)))
+            yield gauge
+        last = GaugeMetricFamily(
+            "perdure_last_commit_at_ms", "time of the last commit", labels=["processor"]
+        )
+        for each in snapshots:
+            last.add_metric([each.processor], each.last_commit_at)
+        yield last
+
+
+def serve(board: HealthBoard, port: int, ready: Callable[[], bool], host: str = "127.0.0.1") -> int:
+    """Serve in a daemon thread; returns the port (``port`` 0: any free one). Raises OSError."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(board))  # type: ignore[arg-type]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._answer(
+                    200, generate_latest(registry), "text/plain; version=0.0.4; charset=utf-8"
+                )
+            elif self.path in ("/live", "/ready"):
+                good = self.path == "/live" or ready()
+                body = json.dumps(
+                    {"ok": good, "processors": [_shown(each) for each in board.snapshots()]}
+                ).encode()
+                self._answer(200 if good else 503, body, "application/json")
+            else:
+                self._answer(404, b"", "text/plain")
+
+        def _answer(self, code: int, body: bytes, kind: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Probes are not logged."""
+
+    server = ThreadingHTTPServer((host, port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    return int(server.server_address[1])
+
+
+def _shown(each: HealthSnapshot) -> dict[str, Any]:
+    return {
+        "processor": each.processor,
+        "live": list(each.live),
+        "restoring": {str(p): what for p, what in each.restoring.items()},
+        "stopped": {str(p): why for p, why in each.stopped.items()},
+        "failure": each.failure,
+    }

@@ -1,0 +1,150 @@
+"""The processes that do the work: ``perdure engine`` and ``perdure worker``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from perdure.settings import Settings
+
+from . import parent
+from .console import FAILED, leave, say
+
+
+def run_engine(settings: Settings, *, url: str | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C. Ends the command with the contract's exit codes."""
+    from perdure.schemas import topics
+    from perdure.streams.cluster.topics import ensure_topics
+    from perdure.streams.engine.outputs import Outputs
+    from perdure.streams.engine.processor import EngineProcessor
+    from perdure.streams.runtime.blobs import Blobs
+    from perdure.streams.runtime.kafka import ConfluentKafka
+
+    runtime = settings.runtime()
+    ensure_topics(settings.client_conf(), settings.topic_prefix, settings.partitions)
+    kafka = ConfluentKafka(runtime)
+    admin = kafka.admin()
+    ids = dict(admin.topic_ids([topics.TASKS]).result())
+    count = admin.partition_counts([topics.TASKS])[topics.TASKS]
+    queues = QueueProblems(lambda topic: admin.partition_counts([topic]).get(topic), count)
+    processor = EngineProcessor(
+        Outputs(Blobs(settings.blobs()), url), ids.__getitem__, queues.problem
+    )
+    _serve("engine", settings, [processor], ensured=True)
+
+
+class QueueProblems:
+    """Whether a queue's topic can be produced to; asked of Kafka at most once a second a queue."""
+
+    _GOOD_FOR = 60.0
+    _BAD_FOR = 1.0
+
+    def __init__(self, partitions_of: Callable[[str], int | None], partitions: int) -> None:
+        self._partitions_of = partitions_of
+        self._partitions = partitions
+        self._known: dict[str, tuple[float, str | None]] = {}
+
+    def problem(self, queue: str) -> str | None:
+        """Why nothing can be sent to the queue, or None."""
+        from perdure.schemas.topics import commands
+
+        until, found = self._known.get(queue, (0.0, None))
+        now = time.monotonic()
+        if now < until:
+            return found
+        topic = commands(queue)
+        count = self._partitions_of(topic)
+        if count is None:
+            found = f"the queue {queue} has no topic {topic}: start a worker for it"
+        elif count != self._partitions:
+            found = f"{topic} has {count} partitions and agent.tasks {self._partitions}; they must be equal"
+        else:
+            found = None
+        self._known[queue] = (now + (self._GOOD_FOR if found is None else self._BAD_FOR), found)
+        return found
+
+
+def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | None) -> None:
+    """Serve tools and models until SIGTERM or Ctrl-C."""
+    from perdure.connectors.loading import load_all
+    from perdure.connectors.serving import build_processors
+    from perdure.streams.cluster.topics import ensure_topics
+    from perdure.streams.runtime.kafka import ConfluentKafka
+
+    tools = load_all(tool_files)
+    runtime = settings.runtime()
+    wanted = queues or list(
+        dict.fromkeys(["tools", "models", *(tool.spec.queue for tool in tools)])
+    )
+    ensure_topics(
+        settings.client_conf(),
+        settings.topic_prefix,
+        settings.partitions,
+        queues=tuple(dict.fromkeys(["tools", "models", *wanted])),
+        processors=tuple(
+            dict.fromkeys(
+                ["engine", "worker.tools", "worker.models", *(f"worker.{q}" for q in wanted)]
+            )
+        ),
+    )
+    kafka = ConfluentKafka(runtime)
+    pieces = build_processors(tools, wanted, runtime, kafka, settings.blobs())
+    try:
+        _serve("worker", settings, pieces.processors, ensured=True)
+    finally:
+        pieces.close()
+
+
+def _serve(role: str, settings: Settings, processors: list, *, ensured: bool) -> None:  # type: ignore[type-arg]
+    from perdure.streams.runtime import runner
+    from perdure.streams.runtime.health import HealthBoard
+
+    from .health import serve
+
+    parent.follow()
+    board = HealthBoard([processor.name for processor in processors])
+    started = time.monotonic()
+
+    def ready() -> bool:
+        snapshots = board.snapshots()
+        settled = all(
+            each.started and not each.restoring and each.failure is None for each in snapshots
+        )
+        return settled and (all(each.live for each in snapshots) or time.monotonic() - started > 10)
+
+    if settings.metrics_port is not None:
+        try:
+            port = serve(board, settings.metrics_port, ready)
+        except OSError as error:
+            leave(
+                FAILED,
+                f"--metrics-port {settings.metrics_port}: {error.strerror}; choose another, or 0 for any",
+            )
+        say(f"{role}: health and metrics on http://127.0.0.1:{port}")
+    stop = threading.Event()
+    asked = 0
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal asked
+        asked += 1
+        stop.set()
+        if asked > 1:  # a second Ctrl-C: whoever asks twice does not want to wait
+            raise SystemExit(130)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    say(
+        f"{role} {settings.instance_id}: serving {', '.join(p.name for p in processors)} on {settings.bootstrap_servers}"
+    )
+    runner.run(processors, settings.runtime(), stop, board=board)
+    say(f"{role} {settings.instance_id}: stopped")
+
+
+def tool_paths(files: list[Path | str]) -> list[str]:
+    """Tool files as absolute paths (modules as they are), for a child with another directory."""
+    return [
+        str(Path(each).absolute()) if str(each).endswith(".py") else str(each) for each in files
+    ]

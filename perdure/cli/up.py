@@ -1,0 +1,189 @@
+"""The body of ``perdure up``."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perdure.agents import AgentsError, check_tools, load_agents, newer
+from perdure.client import Client
+from perdure.settings import Settings
+
+from .console import FAILED, leave, line, say
+from .roles import tool_paths
+from .supervisor import Supervisor, note
+
+ANNOUNCE_SECONDS = 30.0
+
+
+class Stopped(Exception):
+    """SIGTERM or Ctrl-C."""
+
+
+class Deployment:
+    """The embedded Kafka (unless another is given), the roles, and the agents applied."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: list[str],
+        agents: Path | None,
+        fsync: bool = False,
+        kafka_port: int | None = None,
+        engines: int = 1,
+        workers: int = 1,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._tools = tool_paths(list(tools))
+        self._agents = agents
+        self._fsync = fsync
+        self._kafka_port = kafka_port
+        self._engines = engines
+        self._workers = workers
+        self._environment = environment or {}
+        self.broker: Any = None
+        self.supervisor: Supervisor | None = None
+
+    def start(self) -> None:
+        """Returns when everything takes work. Raises what the pieces raise."""
+        from perdure.connectors.loading import load_all
+
+        agents = (
+            load_agents(self._agents) if self._agents else []
+        )  # a typo ends here, before Kafka starts
+        load_all(self._tools)
+        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        if self.settings.bootstrap_servers is None:
+            self._start_broker()
+        supervisor = self.supervisor = Supervisor(self.settings)
+        for _ in range(self._engines):
+            supervisor.add("engine", environment=self._environment)
+        flags = [flag for path in self._tools for flag in ("--tools", path)]
+        for _ in range(self._workers):
+            supervisor.add("worker", *flags, environment=self._environment)
+        if not supervisor.wait_ready(self.check):
+            waiting = ", ".join(role.name for role in supervisor.roles if not role.ready())
+            raise AgentsError(f"not ready after 60 s: {waiting}; try --log-level INFO to see why")
+        if agents:
+            self._apply(agents)
+        note(
+            self.settings.data_dir / "up.json",
+            {
+                "bootstrap_servers": self.settings.bootstrap_servers,
+                "topic_prefix": self.settings.topic_prefix,
+            },
+        )
+
+    def _start_broker(self) -> None:
+        from perdure.streams.cluster.broker import EmbeddedKafka
+
+        broker = EmbeddedKafka(
+            self.settings.data_dir / "kafka", port=self._kafka_port, fsync=self._fsync
+        )
+        broker.start()
+        self.broker = broker
+        self.settings = self.settings.model_copy(
+            update={"bootstrap_servers": broker.bootstrap_servers}
+        )
+
+    def client(self) -> Client:
+        assert self.settings.bootstrap_servers is not None
+        return Client(
+            self.settings.bootstrap_servers,
+            topic_prefix=self.settings.topic_prefix,
+            kafka=self.settings.kafka,
+        )
+
+    def _apply(self, agents: list[Any]) -> None:
+        """Apply the agents once their tools are announced; what does not fit is an error."""
+        client = self.client()
+        deadline = time.monotonic() + ANNOUNCE_SECONDS
+        while problems := check_tools(agents, client.tools()):
+            if time.monotonic() > deadline or not self._tools:
+                raise AgentsError("\n".join(problems))
+            self.check()
+            time.sleep(0.1)
+        for agent in newer(agents, client.agents()):
+            client.catalog(f"agent/{agent.name}", agent)
+
+    def check(self) -> None:
+        """Notice a dead broker; roles are looked after by the supervisor."""
+        if self.broker is not None and not self.broker.alive():
+            say("perdure up: the embedded Kafka has died; it starts again")
+            self.broker.start()
+
+    def look(self) -> None:
+        """One look at everything that may have died."""
+        self.check()
+        assert self.supervisor is not None
+        self.supervisor.look()
+
+    def stop(self) -> None:
+        """Roles first, then Kafka, so that a drain can still commit."""
+        if self.supervisor is not None:
+            self.supervisor.stop()
+        (self.settings.data_dir / "up.json").unlink(missing_ok=True)
+        if self.broker is not None:
+            self.broker.stop()
+
+
+def on_stop_signals(act: Callable[[], None]) -> None:
+    """Call ``act`` (which raises) on SIGTERM and Ctrl-C."""
+
+    def handler(number: int, frame: object) -> None:
+        act()
+
+    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, handler)
+
+
+def _raise_stopped() -> None:
+    on_stop_signals(lambda: None)  # a second signal waits for the first one's drain
+    raise Stopped
+
+
+def up(deployment: Deployment, as_json: bool) -> None:
+    """Start, say so, stay until told to stop."""
+    on_stop_signals(_raise_stopped)
+    began = time.monotonic()
+    try:
+        deployment.start()
+        settings = deployment.settings
+        assert deployment.supervisor is not None
+        pids = deployment.supervisor.pids()
+        if deployment.broker is not None:
+            pids["kafka"] = [deployment.broker.pid]
+        if as_json:
+            line(
+                {
+                    "ready": True,
+                    "bootstrap_servers": settings.bootstrap_servers,
+                    "url": None,
+                    "data_dir": str(settings.data_dir.absolute()),
+                    "pids": pids,
+                }
+            )
+        else:
+            say(f"perdure is up after {time.monotonic() - began:.1f} s")
+            say(
+                f"  Kafka        {settings.bootstrap_servers}   (bootstrap servers of any Kafka client)"
+            )
+            say(f"  data         {settings.data_dir.absolute()}")
+            say("  submit       perdure submit --agent NAME --input TEXT --wait")
+            say("  look         perdure runs | perdure pending | perdure show RUN")
+            say("  stop         Ctrl-C")
+        while True:
+            deployment.look()
+            time.sleep(0.1)
+    except Stopped:
+        say("perdure up: stopping")
+    except AgentsError as error:
+        deployment.stop()
+        leave(FAILED, str(error))
+    finally:
+        deployment.stop()

@@ -1,0 +1,99 @@
+"""Settings of the command line and the client: ``PERDURE_*``, ``perdure.toml``, flags (flags win)."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from perdure.streams.runtime.settings import RuntimeSettings
+
+
+def _host_name() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+
+
+class Settings(BaseSettings):
+    """Everything a role needs to know; each field has a default that works on a laptop."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PERDURE_", toml_file="perdure.toml", extra="ignore"
+    )
+
+    bootstrap_servers: str | None = Field(
+        None, description="Kafka's host:port; `up` starts its own where it is not given"
+    )
+    topic_prefix: str = Field("", description="before every topic, group and transactional id")
+    instance_id: str = Field(
+        default_factory=_host_name, description="who this process is, also after a restart"
+    )
+    data_dir: Path = Field(
+        Path(".perdure"), description="stores, locks, blobs and the embedded Kafka"
+    )
+    blob_url: str | None = Field(
+        None, description="fsspec URL for values above 256 kB; default <data_dir>/blobs"
+    )
+    partitions: int = Field(
+        2, ge=1, le=1000, description="partitions of a new deployment (12 advised on a cluster)"
+    )
+    drain_seconds: float = Field(
+        60.0, ge=0, description="how long a stop waits for calls in flight"
+    )
+    group_protocol: str = Field(
+        "consumer", pattern="^(consumer|classic)$", description="consumer (KIP-848) or classic"
+    )
+    wire_format: str = Field(
+        "json", pattern="^json$", description="json; avro comes with the schema registry"
+    )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
+    )
+    log_level: str = Field("WARNING", description="DEBUG, INFO, WARNING or ERROR")
+    kafka: dict[str, str] = Field(
+        default_factory=dict, description="goes to every Kafka client as it is"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    def runtime(self) -> RuntimeSettings:
+        """The runtime's part. Raises ValueError without ``bootstrap_servers``."""
+        if self.bootstrap_servers is None:
+            raise ValueError(
+                "bootstrap_servers is not set: use --bootstrap-servers or PERDURE_BOOTSTRAP_SERVERS"
+            )
+        protocol: Any = self.group_protocol
+        return RuntimeSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            data_dir=self.data_dir,
+            topic_prefix=self.topic_prefix,
+            instance_id=self.instance_id,
+            kafka=self.kafka,
+            group_protocol=protocol,
+            drain_seconds=self.drain_seconds,
+        )
+
+    def blobs(self) -> str:
+        """The URL of the blob store."""
+        return self.blob_url or str(self.data_dir.absolute() / "blobs")
+
+    def client_conf(self) -> dict[str, str]:
+        """Settings of a plain Kafka client."""
+        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers or ""}
