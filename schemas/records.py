@@ -14,11 +14,12 @@ from msgspec import Meta, Struct, field
 MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 MAX_SECONDS = 315_360_000.0  # ten years: what a duration may be at most
 
-ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9\-_.:@~]{1,200}$"
-USER_ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9\-_.:@]{1,200}$"
-NAME_PATTERN = r"^[A-Za-z0-9_\-.]{1,60}$"
-APPROVAL_ID_PATTERN = r"^(?!\.{1,2}/)[A-Za-z0-9\-_.:@~]{1,200}/a[1-9][0-9]{0,8}$"
-ACTION_ID_PATTERN = r"^(?!\.{1,2}/)[A-Za-z0-9\-_.:@~]{1,200}/[1-9][0-9]{0,8}$"
+# ``$`` alone would let a line feed at the end through.
+ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9\-_.:@~]{1,200}$(?!\n)"
+USER_ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9\-_.:@]{1,200}$(?!\n)"
+NAME_PATTERN = r"^[A-Za-z0-9_\-.]{1,60}$(?!\n)"
+APPROVAL_ID_PATTERN = r"^(?!\.{1,2}/)[A-Za-z0-9\-_.:@~]{1,200}/a[1-9][0-9]{0,8}$(?!\n)"
+ACTION_ID_PATTERN = r"^(?!\.{1,2}/)[A-Za-z0-9\-_.:@~]{1,200}/[1-9][0-9]{0,8}$(?!\n)"
 
 Json = Any
 """A free-form value: nested JSON in JSON, a string holding JSON in Avro."""

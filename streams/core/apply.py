@@ -315,6 +315,7 @@ def _action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         unknown_at=None,
         queries=0,
         error=None,
+        ambiguous=before.ambiguous and not data.get("proven", False),
     )
     if n not in run.header.open:
         run.header.open = [*run.header.open, n]
@@ -362,7 +363,7 @@ def _action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         "failed",
         error=error,
         finished_at=event.at,
-        ambiguous=run.action(n).ambiguous or data["ambiguous"],
+        ambiguous=data["ambiguous"],
     )
     _count(run, data)
     _close_asks_of(run, n, "result")
@@ -378,9 +379,7 @@ def _action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 def _retry_scheduled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     n = data["n"]
     error = data["error"]
-    action = _change(
-        run, n, "backing_off", error=error, ambiguous=run.action(n).ambiguous or data["ambiguous"]
-    )
+    action = _change(run, n, "backing_off", error=error, ambiguous=data["ambiguous"])
     _count(run, data)
     _close_asks_of(run, n, "result")
     _timer(run, f"act/{n}", data["due"])
@@ -419,7 +418,9 @@ def _action_in_doubt(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 
 def _action_cancelled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    action = _change(run, data["n"], "cancelled", finished_at=event.at)
+    n = data["n"]
+    ambiguous = run.action(n).ambiguous and not data.get("proven", False)
+    action = _change(run, n, "cancelled", finished_at=event.at, ambiguous=ambiguous)
     _close(run, action)
     _plan_step(run, action.step_id, status="cancelled")
 
@@ -485,7 +486,7 @@ def _approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 
 def _reject(run: Run, event: RunEvent, n: int, by: str, reason: str | None) -> None:
-    error = {"kind": "declined", "code": "REJECTED", "message": reason or "", "by": by}
+    error = {"kind": "business", "code": "REJECTED", "message": reason or "", "by": by}
     action = _change(run, n, "rejected", error=error, finished_at=event.at)
     _close(run, action)
     _plan_step(run, action.step_id, status="rejected")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -41,11 +42,26 @@ def fill(value: Any, variables: dict[str, Any]) -> Any:
     """``value`` with every object whose only key is ``$`` replaced by its expression's value."""
     if isinstance(value, dict):
         if len(value) == 1 and "$" in value:
-            return evaluate(value["$"], variables)
+            return _plain(evaluate(value["$"], variables), value["$"])
         return {key: fill(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
         return [fill(inner, variables) for inner in value]
     return value
+
+
+def _plain(value: Any, expression: str) -> Any:
+    """``value`` if it is JSON: a timestamp or NaN in an event would fold to something else."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ExpressionError(f"{expression!r} gives {value}, which is not JSON")
+    if isinstance(value, list):
+        return [_plain(inner, expression) for inner in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(inner, expression) for key, inner in value.items()}
+    raise ExpressionError(f"{expression!r} gives a {type(value).__name__}, which is not JSON")
 
 
 def expressions(value: Any) -> list[str]:

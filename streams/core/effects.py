@@ -34,16 +34,18 @@ class Command(Struct):
     command: ActionCommand
 
 
-def settles_by(action: Action, key_valid_ms: float, now: int) -> str:
-    """``call``, ``query`` or ``ask``. A key the service may have forgotten protects nothing."""
-    effect = action.effect
-    if (
-        effect == "idempotent"
-        and action.first_at is not None
-        and now - action.first_at >= key_valid_ms
-    ):
-        effect = "external"
-    return SETTLE[effect, action.has_query]
+def effect_now(run: Run, action: Action, now: int) -> str:
+    """The action's effect; a key that the service may have forgotten protects nothing."""
+    if action.effect != "idempotent" or action.first_at is None:
+        return action.effect
+    spec = run.start.tools.get(action.target)
+    valid_seconds = spec.key_valid_seconds if spec else 86_400.0
+    return "external" if now - action.first_at >= valid_seconds * 1000 else "idempotent"
+
+
+def settles_by(run: Run, action: Action, now: int) -> str:
+    """``call``, ``query`` or ``ask``: what settles an unknown outcome."""
+    return SETTLE[effect_now(run, action, now), action.has_query]
 
 
 def expires_at(run: Run, action: Action, now: int) -> int:

@@ -33,7 +33,7 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
         {"started", "succeeded", "failed", "unknown", "cancelled", "backing_off"}
     ),
     "started": frozenset({"succeeded", "failed", "unknown", "cancelled", "backing_off"}),
-    "backing_off": frozenset({"requested", "succeeded", "failed", "cancelled"}),
+    "backing_off": frozenset({"requested", "unknown", "succeeded", "failed", "cancelled"}),
     "unknown": frozenset(
         {"querying", "requested", "backing_off", "succeeded", "failed", "in_doubt", "cancelled"}
     ),
@@ -50,7 +50,8 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "compensation_failed": frozenset(),
     "skipped": frozenset(),
 }
-"""``backing_off`` is also where a paused run keeps what it may not request yet. ``failed`` may go on to ``requested`` (a handover's or a run's retry), ``succeeded`` (a person's
+"""``backing_off`` is also where a paused run keeps what it may not request yet; it goes on to
+``unknown`` when the key of an idempotent call ran out meanwhile. ``failed`` may go on to ``requested`` (a handover's or a run's retry), ``succeeded`` (a person's
 answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`."""
 
 IN_FLIGHT: Final = frozenset({"requested", "started", "unknown", "querying"})

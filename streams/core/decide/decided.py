@@ -23,7 +23,10 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
     word = message.decision
     if word.run_id is not None and word.run_id != run.header.run_id:
         return Refusal(f"approval {word.approval_id} is not of run {word.run_id}")
-    n = int(word.approval_id.rpartition("/a")[2])
+    run_id, _, number = word.approval_id.rpartition("/a")
+    if run_id != run.header.run_id:
+        return Refusal(f"approval {word.approval_id} is not of run {run.header.run_id}")
+    n = int(number)
     approval = run.approval(n) if 1 <= n < run.header.next_approval else None
     refused = approvals.refuse(run, approval, word, message.at)
     if refused is not None:
@@ -102,6 +105,7 @@ def _reject(
             {"kind": "business", "code": "REJECTED", "message": "authority was refused"},
             {},
             actor,
+            ambiguous=decision.run.action(approval.action).ambiguous,
         )
 
 
@@ -149,7 +153,7 @@ def _mark_not_done(
     decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
 ) -> None:
     assert approval.action is not None
-    request(decision, approval.action)
+    request(decision, approval.action, proven=True)
 
 
 def _extend(

@@ -14,7 +14,6 @@ from .. import effects, keys
 from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS
 from ..policies import approval as approvals
 from ..policies.budget import used_up
-from ..policies.retry import may_have_happened
 from ..state import Action
 from .decision import Decision
 
@@ -22,8 +21,11 @@ RETENTION_MS: Final = 7 * 86_400_000
 """A finished run's records are kept this long."""
 
 
-def request(decision: Decision, n: int) -> None:
-    """Put the next attempt on its way, unless its queue can't be reached."""
+def request(decision: Decision, n: int, *, proven: bool = False) -> None:
+    """Put the next attempt on its way, unless its queue can't be reached.
+
+    ``proven``: it is known that no attempt so far had its effect.
+    """
     run = decision.run
     action = run.action(n)
     if run.header.paused:  # kept until the run is resumed: its timer fires then
@@ -36,7 +38,7 @@ def request(decision: Decision, n: int) -> None:
             "n": n,
             "attempt": action.attempt,
             "error": error,
-            "ambiguous": False,
+            "ambiguous": action.ambiguous and not proven,
             "due": decision.now,
         }
         decision.emit("retry_scheduled", data)
@@ -44,18 +46,18 @@ def request(decision: Decision, n: int) -> None:
     problem = decision.lookup.queue_problem(action.queue)
     if problem is not None:
         error = {"kind": "unavailable", "code": "NO_QUEUE", "message": problem}
-        fail(decision, n, error, {})
+        fail(decision, n, error, {}, ambiguous=action.ambiguous and not proven)
         return
     expires = effects.expires_at(run, action, decision.now)
-    decision.emit(
-        "action_requested",
-        {
-            "n": n,
-            "attempt": action.attempt + 1,
-            "expires_at": expires,
-            "due": effects.call_timer(action, expires),
-        },
-    )
+    sent: dict[str, Any] = {
+        "n": n,
+        "attempt": action.attempt + 1,
+        "expires_at": expires,
+        "due": effects.call_timer(action, expires),
+    }
+    if proven:
+        sent["proven"] = True
+    decision.emit("action_requested", sent)
 
 
 def propose(
@@ -137,8 +139,6 @@ def ask(
     """Open a question that no condition decides."""
     tool = None if action is None or action.kind == "model" else action.target
     rule: ApprovalRule = approvals.rule_for(decision.run.definition, kind, tool)
-    if rule.on_timeout not in (*approvals.ALLOWED[kind], "cancel_run", "escalate"):
-        rule = msgspec.structs.replace(rule, on_timeout="cancel_run")
     made = approvals.open_question(
         decision.run,
         kind=kind,
@@ -156,13 +156,18 @@ def ask(
 
 
 def fail(
-    decision: Decision, n: int, error: dict[str, Any], extra: dict[str, Any], actor: str = "engine"
+    decision: Decision,
+    n: int,
+    error: dict[str, Any],
+    extra: dict[str, Any],
+    actor: str = "engine",
+    *,
+    ambiguous: bool,
 ) -> None:
     """An action has failed for good: close it, or hold it open for a person, by the error's kind."""
     run = decision.run
     action = run.action(n)
     kind = error["kind"]
-    ambiguous = action.ambiguous or may_have_happened(action.effect, error)
     holds = run.header.ending is None and _goes_to_a_person(decision, action, kind)
     data = {
         "n": n,

@@ -11,7 +11,7 @@ from perdure.schemas.records import ActionError, ActionResult, RetryPolicy
 from .. import effects
 from ..lifecycle import FINAL, SUCCEEDED
 from ..planning import model_loop
-from ..policies.retry import may_have_happened, outage_wait_seconds, wait_seconds
+from ..policies.retry import may_have_happened, outage_wait_seconds, still_ambiguous, wait_seconds
 from ..state import Action, Run
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
@@ -174,6 +174,14 @@ def on_failure(
     if kind == "unknown" and action.effect != "read_only":
         on_unknown(decision, action, error, extra, actor)
         return
+    if (
+        kind == "transient"
+        and may_have_happened(action.effect, error)
+        and effects.effect_now(run, action, decision.now) == "external"
+    ):  # the key has run out: to call again could be a second effect
+        on_unknown(decision, action, {**error, "kind": "unknown"}, extra, actor)
+        return
+    ambiguous = still_ambiguous(action, error)
     if action.kind == "model" and kind == "model_invalid":
         model_loop.unusable(decision, action, error, extra, actor)
         return
@@ -194,7 +202,7 @@ def on_failure(
                     "n": action.n,
                     "attempt": action.attempt,
                     "error": error,
-                    "ambiguous": may_have_happened(action.effect, error),
+                    "ambiguous": ambiguous,
                     "due": decision.now + int(wait * 1000),
                     **extra,
                 },
@@ -208,7 +216,7 @@ def on_failure(
             "message": f"{error.get('code', '')} {error.get('message', '')}".strip()
             + f" (after {action.attempt} tries)",
         }
-    fail(decision, action.n, error, extra, actor)
+    fail(decision, action.n, error, extra, actor, ambiguous=ambiguous)
 
 
 def _policy(run: Run, action: Action) -> RetryPolicy:
@@ -229,7 +237,12 @@ def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refus
         if message.error
         else {"kind": "unknown", "code": "unknown", "message": "the outcome is unknown"}
     )
-    on_unknown(decision, action, {**error, "kind": "unknown"}, _extra(message), _actor(message))
+    if action.effect == "read_only":
+        on_failure(
+            decision, action, {**error, "kind": "transient"}, _extra(message), _actor(message)
+        )
+    else:
+        on_unknown(decision, action, {**error, "kind": "unknown"}, _extra(message), _actor(message))
     return None
 
 
@@ -241,9 +254,7 @@ def on_unknown(
     decision.emit(
         "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, **extra}, actor
     )
-    spec = run.start.tools.get(action.target)
-    key_valid_ms = (spec.key_valid_seconds if spec else 86_400.0) * 1000
-    how = effects.settles_by(action, key_valid_ms, decision.now)
+    how = effects.settles_by(run, action, decision.now)
     if how == "query":
         query(decision, action.n)
     elif run.header.ending is not None or how == "ask":
@@ -292,7 +303,7 @@ def call_again(decision: Decision, action: Action, error: dict[str, Any]) -> Non
             "code": "API_UNAVAILABLE",
             "message": f"{error.get('message', '')} (after {action.attempt} tries)",
         }
-        fail(decision, action.n, gone, {})
+        fail(decision, action.n, gone, {}, ambiguous=action.ambiguous)
         return
     wait = wait_seconds(policy, run.action_id(action.n), action.attempt, error)
     decision.emit(
@@ -301,7 +312,7 @@ def call_again(decision: Decision, action: Action, error: dict[str, Any]) -> Non
             "n": action.n,
             "attempt": action.attempt,
             "error": error,
-            "ambiguous": False,
+            "ambiguous": action.ambiguous,
             "due": decision.now + int(wait * 1000),
         },
     )
@@ -320,7 +331,8 @@ def ask_again(decision: Decision, action: Action, why: str) -> None:
     settled = _settled_at(action)
     error = {"kind": "unknown", "code": why, "message": f"the query was {why}"}
     if decision.now >= settled or action.queries >= MAX_QUERIES:
-        if action.effect == "external" or run.header.ending is not None:
+        external = effects.effect_now(run, action, decision.now) == "external"
+        if external or run.header.ending is not None:
             doubt(decision, action.n)
         else:
             call_again(decision, action, error)
@@ -343,7 +355,7 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     if action.status == "in_doubt":
         return _late(action)
     settled = _settled_at(action)
-    if action.effect == "external" and decision.now < settled:
+    if effects.effect_now(run, action, decision.now) == "external" and decision.now < settled:
         error = {
             "kind": "unknown",
             "code": "absent",
@@ -356,10 +368,12 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
         return None
     if run.header.ending is not None:
         decision.emit(
-            "action_cancelled", {"n": action.n, "reason": "it had not happened"}, _actor(message)
+            "action_cancelled",
+            {"n": action.n, "reason": "it had not happened", "proven": True},
+            _actor(message),
         )
     else:
-        request(decision, action.n)
+        request(decision, action.n, proven=True)
     return None
 
 
@@ -398,11 +412,25 @@ def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Ref
     return None
 
 
+def _after_backoff(decision: Decision, action: Action) -> None:
+    """The next attempt, unless the key ran out while an attempt may have happened."""
+    gone = effects.effect_now(decision.run, action, decision.now) != action.effect
+    if gone and action.ambiguous:
+        error = {
+            "kind": "unknown",
+            "code": "key_expired",
+            "message": "an attempt may have happened, and its key is too old to protect a second",
+        }
+        on_unknown(decision, action, error, {}, "engine")
+    else:
+        request(decision, action.n)
+
+
 def overdue(decision: Decision, action: Action) -> None:
     """An action's timer: a backoff is over, or an answer did not come."""
     status = action.status
     if status == "backing_off":
-        request(decision, action.n)
+        _after_backoff(decision, action)
     elif status == "querying":
         ask_again(decision, action, "unanswered")
     elif status == "unknown":

@@ -35,6 +35,9 @@ def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision |
         )
     if task.fork_of is not None:
         return Refusal("fork_of: forks are not supported by this version")
+    broken = _earlier_turns(task)
+    if broken is not None:
+        return Refusal(broken)
     if task.plan is None and agent.model is None:
         return Refusal(f"agent {agent.name} has no model, so a task for it needs a plan")
     tools: dict[str, ToolSpec] = {}
@@ -78,6 +81,17 @@ def definition(agent: AgentSpec) -> dict[str, Any]:
     """The agent as `run_started` keeps it."""
     made: dict[str, Any] = msgspec.to_builtins(agent)
     return made
+
+
+def _earlier_turns(task: Task) -> str | None:
+    """Tool calls of another conversation can't be paired with results here: they come as text."""
+    for index, turn in enumerate(task.messages or ()):
+        if turn.get("role", "user") not in ("user", "assistant"):
+            return f"messages[{index}].role: must be user or assistant"
+        content = turn.get("content")
+        if content is None or (turn.get("role") == "assistant" and not isinstance(content, str)):
+            return f"messages[{index}].content: must be {'a text' if turn.get('role') == 'assistant' else 'there'}"
+    return None
 
 
 def _plan_arguments(task: Task, tools: dict[str, ToolSpec]) -> str | None:

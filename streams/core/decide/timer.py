@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..lifecycle import FINAL
-from ..policies.approval import ALLOWED
+from ..policies.approval import POLICY_MAY
 from ..state import Run
 from .decided import act
 from .decision import Decision, Lookup, Refusal
@@ -38,7 +38,7 @@ def _expired(decision: Decision, n: int) -> None:
     """Nobody decided in time: the rule's policy acts."""
     approval = decision.run.approval(n)
     assert approval is not None
-    word = approval.on_timeout if approval.on_timeout in ALLOWED[approval.kind] else "cancel_run"
+    word = approval.on_timeout if approval.on_timeout in POLICY_MAY[approval.kind] else "cancel_run"
     actor = "policy:timeout"
     decision.emit("approval_expired", {"n": n, "decision": word}, actor)
     act(decision, approval, word, None, actor)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import jsonschema
 import msgspec
 from perdure.schemas.records import ToolSpec
+from referencing.jsonschema import EMPTY_REGISTRY
 
 from .. import keys
 from ..decide import moves
@@ -213,7 +214,10 @@ def argument_error(tool: ToolSpec, arguments: dict[str, Any]) -> str | None:
     """Why arguments break the tool's schema, or None."""
     if not tool.parameters:
         return None
-    found = next(_validator(_json.encode(tool.parameters)).iter_errors(arguments), None)
+    try:
+        found = next(_validator(_json.encode(tool.parameters)).iter_errors(arguments), None)
+    except Exception as error:  # any connector may announce a schema that no validator can use
+        return f"the schema of {tool.name} can't be used ({type(error).__name__}); its connector must mend it"
     if found is None:
         return None
     where = ".".join(str(part) for part in found.absolute_path)
@@ -222,4 +226,5 @@ def argument_error(tool: ToolSpec, arguments: dict[str, Any]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: bytes) -> Any:
-    return jsonschema.Draft202012Validator(msgspec.json.decode(schema))
+    """A validator that knows this schema alone and fetches nothing."""
+    return jsonschema.Draft202012Validator(msgspec.json.decode(schema), registry=EMPTY_REGISTRY)

@@ -32,23 +32,22 @@ def request_messages(run: Run) -> list[dict[str, Any]]:
         shown = [render(run, run.message(n), longest) for n in range(header.messages)]
         return [system, *shown] if system else shown
     tail = _tail(run, window.keep_rounds, window.max_tokens, longest)
-    first_user = next(
-        (
-            n
-            for n in range(header.messages)
-            if run.message(n).role == "user" and run.message(n).content is not None
-        ),
-        0,
-    )
-    head = (
-        [render(run, run.message(first_user), longest)]
-        if not tail or tail[0][0] > first_user
-        else []
-    )
-    if head:
+    task = _task_message(run)
+    head = [render(run, run.message(task), longest)] if not tail or tail[0][0] > task else []
+    if head and header.messages > task + 1:
         head.append({"role": "user", "content": _OMITTED})
     shown = [*head, *(message for _, message in tail)]
     return [system, *shown] if system else shown
+
+
+def _task_message(run: Run) -> int:
+    """The message that is the task's own input; earlier turns of a conversation stand before it."""
+    wanted = run.start.input
+    for n in range(run.header.messages):
+        message = run.message(n)
+        if message.role == "user" and message.content == wanted:
+            return n
+    return 0
 
 
 def _tail(
@@ -73,7 +72,8 @@ def _tail(
         rounds += 1
         if rounds == keep_rounds:
             break
-    return kept
+    # Nothing of the model yet: what people said last, else the task's own words would be lost.
+    return kept or current[-keep_rounds:]
 
 
 def render(run: Run, message: Message, longest: int | None = None) -> dict[str, Any]:

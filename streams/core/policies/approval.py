@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from typing import Any, Final
 
@@ -21,6 +22,11 @@ ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "budget": ("extend", "reject", "cancel_run"),
 }
 """The whole table: decisions that count, by kind."""
+NEEDS_CONTENT: Final = frozenset({"modify", "extend", "answer"})
+"""A policy has no new arguments, budget or answer to give, so it can't decide these."""
+POLICY_MAY: Final[dict[str, frozenset[str]]] = {
+    kind: frozenset(words) - NEEDS_CONTENT for kind, words in ALLOWED.items()
+}
 NEEDS_REASON: Final = frozenset({"reject", "modify", "mark_done", "mark_not_done"})
 DEFAULT: Final = ApprovalRule()
 
@@ -158,7 +164,9 @@ def open_question(
         self_approval=rule.self_approval or named == ["user"],
         required=rule.required,
         expires_at=now + int(rule.within_seconds * 1000),
-        on_timeout=rule.on_timeout,
+        on_timeout=rule.on_timeout
+        if rule.on_timeout in (*POLICY_MAY[kind], "escalate")
+        else "cancel_run",
         history=history(run),
     )
     approval.digest = digest_of(run, approval)
@@ -224,11 +232,18 @@ def title_of(spec: ToolSpec, arguments: Any) -> str:
     return shown(f"{spec.name}({inner})", 200)
 
 
+_INVISIBLE = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Printable by Unicode's table, and yet nothing is seen of them."""
+
+
 def shown(value: Any, limit: int = 120) -> str:
     """Text that can't move a cursor or hide: controls, bidi and zero-width marks as escapes."""
     text = value if isinstance(value, str) else str(value)
     safe = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: limit + 1]
+        c if c.isprintable() and not _INVISIBLE.match(c) else c.encode("unicode_escape").decode()
+        for c in text[: limit + 1]
     )
     return safe if len(safe) <= limit else f"{safe[:limit]}... ({len(text)} characters)"
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from perdure.schemas.records import RetryPolicy
 
 from ..keys import spread
+from ..state import Action
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 MODEL_OUTAGE_LONGEST_SECONDS: Final = 900.0
@@ -20,7 +21,8 @@ NOTHING_HAPPENED: Final = frozenset(
         "rate_limited",
         "http_429",
         "EXPIRED",
-        "NO_SUCH_TOOL",
+        "TRANSIENT",
+        "CANCELLED",
     }
 )
 """Codes that prove the request was never acted on; any other failed write may have happened."""
@@ -43,7 +45,23 @@ def outage_wait_seconds(action_id: str, attempt: int, tries: int) -> float:
 
 
 def may_have_happened(effect: str, error: dict[str, Any]) -> bool:
-    """Whether a failed attempt leaves open if it had its effect."""
-    if effect == "read_only" or error.get("kind") not in ("transient", "unavailable", "unknown"):
+    """Whether a failed attempt leaves open if it had its effect.
+
+    An external tool's ``transient`` says that nothing happened (lifecycle section 3), and so does
+    ``unavailable`` of any tool: the call was never sent.
+    """
+    if effect == "read_only":
         return False
-    return error.get("code") not in NOTHING_HAPPENED and error.get("code") != "TRANSIENT"
+    if error.get("kind") == "transient" and effect == "idempotent":
+        return error.get("code") not in NOTHING_HAPPENED
+    return error.get("kind") == "unknown"
+
+
+def still_ambiguous(action: Action, error: dict[str, Any]) -> bool:
+    """Whether, after this failed attempt, any attempt so far may have had its effect.
+
+    An external call is made again only after proof that nothing happened, so its last attempt
+    says it all; an idempotent one's earlier attempts may have happened nevertheless.
+    """
+    earlier = action.ambiguous and action.effect == "idempotent" and action.attempt > 1
+    return earlier or may_have_happened(action.effect, error)

@@ -1,0 +1,397 @@
+"""A world for the pure core: a catalog, the commands in flight and a clock moved by hand.
+
+Every test goes through `World.feed`, which checks each decision: folding all events, after they
+went through JSON, gives the live state; the chain of hashes and the versions hold; each status
+change is in the table (a copy of lifecycle section 1, not the core's); the open questions are the
+header's; a run that has not ended waits for something; a refusal changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+from perdure.schemas import codec
+from perdure.schemas.records import (
+    ActionCommand,
+    ActionError,
+    ActionRecord,
+    ActionResult,
+    AgentSpec,
+    ApprovalDecision,
+    ApprovalRule,
+    Budget,
+    BudgetPolicy,
+    ControlRequest,
+    ModelSpec,
+    Outcome,
+    PlanStep,
+    RunEvent,
+    Task,
+    ToolSpec,
+    Usage,
+)
+from perdure.streams.core.apply import begin, evolve, fold
+from perdure.streams.core.decide.decision import Decision, Refusal
+from perdure.streams.core.decide.dispatch import decide
+from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
+from perdure.streams.core.decide.task import start
+from perdure.streams.core.effects import effects
+from perdure.streams.core.planning import window
+from perdure.streams.core.policies import outcome
+from perdure.streams.core.state import Action, Approval, Run
+
+BEGAN = 1_700_000_000_000
+NOTHING_SENT = {"kind": "transient", "code": "connect_refused", "message": "refused"}
+
+STATUS = {  # lifecycle section 1, written down once more
+    "running": {"waiting_approval", "compensating", "done", "failed", "cancelled"},
+    "waiting_approval": {"running", "cancelled"},
+    "compensating": {"failed", "cancelled"},
+    "failed": {"running", "cancelled"},
+    "done": set(),
+    "cancelled": set(),
+}
+FINAL = {"done", "failed", "cancelled"}
+WAITS_FOR_OUTSIDE = {"requested", "started", "unknown", "querying", "backing_off"}
+SMALL = 150
+"""Up to so many events everything is compared after each decision; beyond, what was written."""
+
+
+def tool(name: str, effect: str = "read_only", **values: Any) -> ToolSpec:
+    """A tool that asks nobody unless told so."""
+    return ToolSpec(name=name, effect=effect, **{"approval": "never", **values})
+
+
+def agent(*tools: str, **values: Any) -> AgentSpec:
+    """An agent named ``demo`` whose model is a script kept by the test."""
+    defaults = {
+        "name": "demo",
+        "instructions": "Be careful.",
+        "model": ModelSpec(provider="scripted", name="m", replies=[]),
+        "tools": list(tools),
+        "budget": BudgetPolicy(),
+    }
+    return AgentSpec(**{**defaults, **values})
+
+
+def rule(**values: Any) -> ApprovalRule:
+    return ApprovalRule(**values)
+
+
+def check_pairing(messages: list[dict[str, Any]]) -> None:
+    """Each call is followed by its own result, in order, and no result stands alone."""
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            assert waiting, "a result without its call"
+            assert message["tool_call_id"] == waiting.pop(0)
+            assert isinstance(message["content"], str)
+            continue
+        assert not waiting, f"calls without results: {waiting}"
+        assert message["role"] in ("system", "user", "assistant")
+        for call in message.get("tool_calls", ()):
+            assert call["id"] not in seen
+            assert isinstance(call["arguments"], dict)
+            seen.add(call["id"])
+            waiting.append(call["id"])
+    assert not waiting, f"calls without results: {waiting}"
+
+
+class World:
+    """One run and what is around it."""
+
+    def __init__(self, *tools: ToolSpec, agent_spec: AgentSpec | None = None) -> None:
+        self.tools = {spec.name: spec for spec in tools}
+        self.agents = {"demo": agent_spec or agent(*self.tools)}
+        self.queue_problems: dict[str, str] = {}
+        self.now = BEGAN
+        self.events: list[RunEvent] = []
+        self.commands: list[ActionCommand] = []
+        self.sent: list[ActionCommand] = []
+        self._run: Run | None = None
+        self._folded: Run | None = None
+        self._status = ""
+
+    # --- the lookup that the core sees -------------------------------------------------------
+
+    def agent(self, name: str) -> AgentSpec | None:
+        return self.agents.get(name)
+
+    def tool(self, name: str) -> ToolSpec | None:
+        return self.tools.get(name)
+
+    def agent_names(self) -> list[str]:
+        return list(self.agents)
+
+    def queue_problem(self, queue: str) -> str | None:
+        return self.queue_problems.get(queue)
+
+    def value(self, value: Any) -> Any:
+        return value
+
+    # --- what a test does --------------------------------------------------------------------
+
+    def start(self, input: Any = "do it", run_id: str = "r1", **task: Any) -> Decision | Refusal:
+        made = Task(
+            **{"agent": "demo", "task_id": run_id, "input": input, "user_id": "uma", **task}
+        )
+        made = codec.decode(codec.encode(made), Task)
+        origin = {"topic": "agent.tasks", "partition": 0, "offset": 1}
+        message = StartTask(made, run_id, "abcd1234", "digest", origin)
+        found = start(message, lambda key: None, self.now, self)
+        if isinstance(found, Decision):
+            self._accept(found)
+        return found
+
+    def feed(self, message: Any, seconds: float = 0.01) -> Decision | Refusal:
+        """The one way to the core; ``seconds`` pass first."""
+        self.now += int(seconds * 1000)
+        before = self._picture()
+        found = decide(self.run, message, self.now, self)
+        assert self._picture() == before, "decide changed the run it was given"
+        if isinstance(found, Decision):
+            assert found.events
+            self._accept(found)
+        else:
+            assert found.reason
+        return found
+
+    def plan(self, *steps: PlanStep, **task: Any) -> Decision | Refusal:
+        return self.start(plan=list(steps), **task)
+
+    def command(self, target: str | None = None, verb: str | None = None) -> ActionCommand:
+        """The oldest command in flight (of a target, of a verb)."""
+        for command in self.commands:
+            if target in (None, command.target) and verb in (None, command.verb):
+                return command
+        raise AssertionError(f"no command {verb} {target}; there are {self.commands}")
+
+    def answer(
+        self, command: ActionCommand, status: str = "succeeded", **values: Any
+    ) -> Decision | Refusal:
+        """A worker's answer, by the command it answers."""
+        if status not in ("started", "progress") and command in self.commands:
+            self.commands.remove(command)
+        seconds = values.pop("seconds", 0.01)
+        if isinstance(values.get("error"), dict):
+            values["error"] = ActionError(**values["error"])
+        result = ActionResult(
+            command.run_id,
+            command.action_id,
+            values.pop("attempt", command.attempt),
+            status,
+            worker="w1",
+            **values,
+        )
+        return self.feed(codec.decode(codec.encode(result), ActionResult), seconds)
+
+    def fails(
+        self, command: ActionCommand, kind: str, code: str = "", **error: Any
+    ) -> Decision | Refusal:
+        made = {"kind": kind, "code": code, "message": "it went wrong", **error}
+        return self.answer(command, "failed", error=made)
+
+    def reply(
+        self, content: str | None = None, *calls: tuple[str, Any], **values: Any
+    ) -> Decision | Refusal:
+        """The model's reply to the request in flight."""
+        made = {
+            "content": content,
+            "tool_calls": [{"name": name, "arguments": given} for name, given in calls],
+            "finish_reason": "tool_calls" if calls else "stop",
+            **values,
+        }
+        return self.answer(self.command("m"), result=made, usage=Usage(10, 5, 0.5))
+
+    def decide(
+        self, decision: str, approver: str = "ann", n: int | None = None, **values: Any
+    ) -> Decision | Refusal:
+        """A person's decision on the newest question, or on number ``n``."""
+        number = n if n is not None else self.header.next_approval - 1
+        at = values.pop("at", self.now)
+        values.setdefault("approval_id", f"r1/a{number}")
+        word = ApprovalDecision(decision=decision, approver=approver, **values)
+        word = codec.decode(codec.encode(word), ApprovalDecision)
+        return self.feed(Decided(word, f"{word.approval_id}/{approver}/{decision}", at))
+
+    def control(self, command: str, **values: Any) -> Decision | Refusal:
+        request = ControlRequest(run_id="r1", command=command, **{"by": "uma", **values})
+        return self.feed(Control(request, "q1"))
+
+    def timer(self, name: str | None = None) -> Decision | Refusal:
+        """The clock moves to the next timer (or to the one named), which fires."""
+        timers = self.header.timers
+        chosen = name or min(timers, key=lambda key: (timers[key], key))
+        self.now = max(self.now, timers[chosen])
+        return self.feed(Timer(chosen), 0)
+
+    # --- what a test looks at ----------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        assert self._run is not None
+        return self._run
+
+    @property
+    def header(self) -> Any:
+        return self.run.header
+
+    @property
+    def status(self) -> str:
+        return str(self.header.status)
+
+    def action(self, n: int) -> Action:
+        return self.run.action(n)
+
+    def approval(self, n: int | None = None) -> Approval:
+        found = self.run.approval(self.header.next_approval - 1 if n is None else n)
+        assert found is not None
+        return found
+
+    def step(self, step_id: str) -> str:
+        return str(self.header.plan[step_id]["status"])
+
+    def types(self) -> list[str]:
+        return [event.type for event in self.events]
+
+    def outcome(self) -> Outcome:
+        """The outcome as a reader of its topic gets it."""
+        return codec.decode(codec.encode(outcome.build(self.run)), Outcome)
+
+    def listed(self) -> dict[str, list[str]]:
+        """Tool names by the outcome's lists."""
+        made = self.outcome()
+        names = ("completed", "not_completed", "in_doubt")
+        return {name: [record["tool"] for record in getattr(made, name)] for name in names}
+
+    # --- the checks --------------------------------------------------------------------------
+
+    def _picture(self) -> bytes:
+        if len(self.events) > SMALL:
+            return msgspec.json.encode(self.run.header)
+        records = [[*key, value] for key, value in sorted(self.run.writes.items())]
+        return msgspec.json.encode([self.run.header, records])
+
+    def _accept(self, decision: Decision) -> None:
+        before = dict(self._run.writes) if self._run else {}
+        self._run = decision.run
+        for event in decision.events:
+            raw = codec.encode(event)
+            self._check_chain(event, raw)
+            copied = msgspec.json.decode(raw, type=RunEvent)
+            self.events.append(copied)
+            if self._folded is None:
+                self._folded = begin(copied, lambda key: None)
+            else:
+                evolve(self._folded, copied)
+        self._check_fold(before)
+        self._check_shape()
+        for event in decision.events:
+            for found in effects(decision.run, event):
+                self._take(found.command)
+
+    def _take(self, command: ActionCommand) -> None:
+        copied = codec.decode(codec.encode(command), ActionCommand)
+        assert copied == command
+        if copied.request is not None:
+            check_pairing(copied.request["messages"])
+        self.commands.append(copied)
+        self.sent.append(copied)
+
+    def _check_chain(self, event: RunEvent, raw: bytes) -> None:
+        plain = json.loads(raw)
+        told = plain.pop("hash")
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        last = self.events[-1] if self.events else None
+        assert event.previous_hash == (last.hash if last else "")
+        assert event.version == (last.version + 1 if last else 1)
+        assert event.at >= (last.at if last else 0)
+        assert told == hashlib.sha256((event.previous_hash + text).encode()).hexdigest()
+        after = {
+            "run_started": lambda data: "running",
+            "status_changed": lambda data: data["to"],
+            "run_finished": lambda data: data["status"],
+        }.get(event.type)
+        if after is not None:
+            status = after(event.data)
+            assert not self._status or status in STATUS[self._status], (self._status, status)
+            self._status = status
+
+    def _check_fold(self, before: dict[Any, Any]) -> None:
+        live, made = self.run, self._folded
+        assert made is not None
+        if len(self.events) <= SMALL:
+            made = fold(self.events)
+            assert made is not None
+            before = {}
+        assert made.header == live.header
+        assert made.writes.keys() == live.writes.keys()
+        for key, value in live.writes.items():
+            if before.get(key) is not value:
+                assert made.writes[key] == value, key
+
+    def _check_shape(self) -> None:
+        header, run = self.run.header, self.run
+        assert header.status == self._status
+        assert header.version == self.events[-1].version
+        assert header.hash == self.events[-1].hash
+        asked = [run.approval(n) for n in range(1, header.next_approval)]
+        assert [approval.n for approval in asked if approval.open] == sorted(header.asks)
+        if header.status in FINAL:
+            self._check_final()
+            return
+        open_actions = [run.action(n) for n in header.open]
+        moving = [action for action in open_actions if action.status in WAITS_FOR_OUTSIDE]
+        if header.ending is None and not header.paused:
+            assert moving or header.asks, "the run waits for nothing"
+        for action in moving:
+            timed = f"act/{action.n}" in header.timers
+            assert timed or (action.status == "backing_off" and header.paused)
+        assert all(f"ask/{n}" in header.timers for n in header.asks)
+        assert header.status == ("waiting_approval" if header.asks and not moving else "running")
+        held = {"waiting_approval": "action", "failed": "handover", "in_doubt": "in_doubt"}
+        for action in open_actions:
+            kinds = [asked[n - 1].kind for n in header.asks if asked[n - 1].action == action.n]
+            expected = held.get(action.status)
+            assert kinds == ([expected] if expected else [])
+
+    def _check_final(self) -> None:
+        header = self.run.header
+        assert not header.open
+        assert not header.asks
+        assert list(header.timers) == ["purge"]
+        if len(self.events) > SMALL:
+            return
+        made = self.outcome()
+        numbers = set()
+        for name in ("completed", "not_completed", "in_doubt", "compensated", "degraded"):
+            for plain in getattr(made, name):
+                record = msgspec.convert(plain, ActionRecord)
+                assert record.phase == "finished"
+                numbers.add(record.action_id)
+        tools = [n for n in range(1, header.next_action) if self.run.action(n).kind == "tool"]
+        assert numbers == {f"{header.run_id}/{n}" for n in tools}
+        state = outcome.run_state(self.run, window.request_messages(self.run))
+        assert json.loads(msgspec.json.encode(state))["status"] == header.status
+
+
+def refused(found: Decision | Refusal, *words: str) -> None:
+    """It was refused, with a reason that has these words in it."""
+    assert isinstance(found, Refusal), "it was accepted"
+    for word in words:
+        assert word in found.reason, found.reason
+
+
+def accepted(found: Decision | Refusal) -> Decision:
+    assert isinstance(found, Decision), found
+    return found
+
+
+__all__ = [
+    "BEGAN", "NOTHING_SENT", "Budget", "BudgetPolicy", "PlanStep", "World", "accepted", "agent",
+    "check_pairing", "refused", "rule", "tool",
+]  # fmt: skip
