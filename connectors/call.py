@@ -1,0 +1,367 @@
+"""One call, from the command's arguments to the bytes of its answer.
+
+Everything that leaves a tool ends here as an answer: a value, an exception, a time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from perdure.schemas.records import ActionCommand, ActionResult
+from perdure.schemas.topics import RESULTS
+from perdure.streams.runtime.blobs import BlobError
+from perdure.streams.runtime.ports import PlainProducer
+from perdure.streams.runtime.processor import Assignment, Headers, Hold
+
+from .answers import Answers, encode
+from .errors import Cause, Effect, Failure, InvalidArguments, ResultError, describe, failure
+from .executor import Executor
+from .mapping import failure_of
+from .models.provider import ModelContext, ModelError
+from .models.providers import Providers
+from .plain import plain
+from .tool import UNCLEAR, Answer, Found, Tool, ToolContext
+
+log = logging.getLogger(__name__)
+
+QUEUED, ADMITTED, STAGED, RUNNING, ENDED = range(5)
+"""A call waits for a place; has one; stands in a ledger not yet committed; runs; has its answer."""
+
+
+class Call:
+    """One attempt under way in this process."""
+
+    __slots__ = (
+        "assignment", "busy_on", "cancel_wanted", "command", "context", "dropped", "effect",
+        "has_blobs", "headers", "holds", "key", "payload", "phase", "seconds", "staged",
+        "started_at", "task", "threads", "tool",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        command: ActionCommand,
+        tool: Tool[..., Any] | None,
+        effect: Effect,
+        assignment: Assignment,
+        headers: Headers,
+        has_blobs: bool,
+    ) -> None:
+        self.command = command
+        self.tool = tool
+        self.effect = effect
+        self.assignment = assignment
+        self.headers = headers
+        self.has_blobs = has_blobs
+        self.key = command.run_id.encode()
+        self.seconds = command.timeout_seconds
+        self.phase = QUEUED
+        self.holds: list[Hold] = []
+        self.dropped = False
+        self.cancel_wanted = False
+        self.context: ToolContext | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.started_at = 0
+        self.staged = 0.0
+        self.threads = 0
+        self.payload = b""
+        self.busy_on: Assignment | None = None
+
+    @property
+    def ident(self) -> tuple[str, int]:
+        return self.command.action_id, self.command.attempt
+
+
+class Caller:
+    """Makes calls; knows the ways to the outside and nothing of partitions."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        producer: PlainProducer,
+        answers: Answers,
+        models: Providers | None,
+        clock: Callable[[], int],
+        threads_per_tool: int,
+        announce_seconds: float,
+    ) -> None:
+        self._executor = executor
+        self._producer = producer
+        self.answers = answers
+        self._models = models
+        self._clock = clock
+        self._threads_per_tool = threads_per_tool
+        self._announce_seconds = announce_seconds
+
+    async def perform(self, call: Call, thread_ended: Callable[[], None]) -> bytes:
+        """The answer's bytes. Raises only `CancelledError`, when the worker itself stops."""
+        call.task = asyncio.current_task()
+        call.started_at = self._clock()
+        announce = None
+        if call.effect != "external":
+            loop = asyncio.get_running_loop()
+            announce = loop.call_later(self._announce_seconds, self._announce, call)
+        try:
+            answer = await (
+                self._model(call)
+                if call.tool is None
+                else self._tool(call, call.tool, thread_ended)
+            )
+        except Exception as error:
+            log.exception("a call's own bookkeeping failed: %s", call.command.action_id)
+            answer = self._failed(call, failure(error, None, call.effect))
+        finally:
+            if announce is not None:
+                announce.cancel()
+        return await self.pack(answer, call.command, call.effect)
+
+    async def pack(self, answer: ActionResult, command: ActionCommand, effect: Effect) -> bytes:
+        """The bytes of an answer; of the reason, if it can't be told."""
+        try:
+            return await self.answers.pack(answer, self.in_thread)
+        except ResultError as error:
+            fault = error
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            fault = ResultError(f"the answer is not JSON: {error}", "bad_result")
+        log.warning("%s of %s: %s", command.target, command.action_id, fault)
+        return encode(
+            self.answers.failed(
+                command,
+                failure(fault, None, effect),
+                usage=answer.usage,
+                started_at=answer.started_at,
+                finished_at=answer.finished_at,
+            )
+        )
+
+    def in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
+        """Run what blocks and is no tool: blobs, a model that is a plain function."""
+        return self._executor.in_thread("perdure.blocking", 8, work, _nothing)
+
+    def send(
+        self, key: bytes, payload: bytes, headers: Headers, done: Callable[[Exception | None], None]
+    ) -> None:
+        """Produce a result outside of any transaction; ``done`` is called in any case."""
+        try:
+            self._producer.send(RESULTS, key, payload, headers, None, done)
+        except Exception as error:
+            done(error)
+
+    def _announce(self, call: Call) -> None:
+        """A call that takes its time is shown as started."""
+        answer = self.answers.of(call.command, "started", started_at=call.started_at)
+        self.send(call.key, encode(answer), call.headers, _nothing)
+
+    def _failed(self, call: Call, why: Failure, **more: Any) -> ActionResult:
+        return self.answers.failed(
+            call.command, why, started_at=call.started_at, finished_at=self._clock(), **more
+        )
+
+    def _succeeded(self, call: Call, result: Any, **more: Any) -> ActionResult:
+        return self.answers.of(
+            call.command,
+            "succeeded",
+            result=result,
+            started_at=call.started_at,
+            finished_at=self._clock(),
+            **more,
+        )
+
+    # --- tools ---------------------------------------------------------------------------------
+
+    async def _tool(
+        self, call: Call, tool: Tool[..., Any], ended: Callable[[], None]
+    ) -> ActionResult:
+        command = call.command
+        try:
+            if call.has_blobs:
+                await self._resolve(command)
+            keywords = tool.signature.check(command.arguments)
+        except InvalidArguments as error:
+            return self._failed(call, Failure("invalid_arguments", error.code or "", str(error)))
+        except (BlobError, OSError) as error:
+            return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
+        except (TypeError, ValueError) as error:
+            return self._failed(call, Failure("invalid_arguments", "not_json", describe(error)))
+        context = call.context = self._context(call, not tool.is_async)
+        keywords = tool.call_arguments(context, keywords)
+        if call.cancel_wanted:
+            return self.answers.of(command, "cancelled", finished_at=self._clock())
+        if call.seconds <= 0:
+            late = "the call's time was over before it could begin; nothing was sent"
+            return self._failed(call, Failure("transient", "late_start", late))
+        limit = asyncio.timeout(call.seconds)
+        try:
+            async with limit:
+                if tool.is_async:
+                    value = await tool.function(**keywords)
+                else:
+                    value = await self._threaded(
+                        tool.name, functools.partial(tool.function, **keywords), call, ended
+                    )
+            result = plain(value)
+        except BaseException as error:
+            return self._raised(call, tool, error, limit.expired())
+        return self._succeeded(call, result)
+
+    def _threaded(
+        self, name: str, work: Callable[[], Any], call: Call, ended: Callable[[], None]
+    ) -> asyncio.Future[Any]:
+        call.threads += 1
+        return self._executor.in_thread(f"tool {name}", self._threads_per_tool, work, ended)
+
+    def _raised(
+        self, call: Call, tool: Tool[..., Any], error: BaseException, expired: bool
+    ) -> ActionResult:
+        if (
+            isinstance(error, asyncio.CancelledError)
+            and call.task is not None
+            and call.task.cancelling()
+        ):
+            if not call.cancel_wanted:
+                raise error  # the worker stops; the command or its ledger entry tells the next one
+            call.task.uncancel()
+            return self.answers.of(call.command, "cancelled", finished_at=self._clock())
+        if call.context is not None:
+            call.context.cancel()  # a thread that still runs may see it
+        if expired and isinstance(error, TimeoutError):
+            late = TimeoutError(f"{tool.name} did not answer within {call.seconds:g} s")
+            return self._failed(call, failure(late, Cause("unclear", "read_timeout"), call.effect))
+        why = failure_of(error, call.effect, call.command.idempotency_key)
+        if why.kind in ("unknown", "internal"):
+            log.warning("%s of %s raised", tool.name, call.command.action_id, exc_info=error)
+        return self._failed(call, why)
+
+    def _context(self, call: Call, threaded: bool) -> ToolContext:
+        command = call.command
+        save = self._save_blocking if threaded else self._save
+        return ToolContext(
+            command.run_id, command.action_id, command.attempt, command.idempotency_key,
+            command.request_id, command.user_id, command.session_id, command.tenant,
+            command.metadata, command.approval, command.expires_at, command.progress,
+            functools.partial(save, call),
+        )  # fmt: skip
+
+    async def _resolve(self, command: ActionCommand) -> None:
+        def work() -> None:
+            command.arguments = self.answers.resolve(command.arguments)
+            command.request = self.answers.resolve(command.request)
+            command.progress = self.answers.resolve(command.progress)
+
+        await self.in_thread(work)
+
+    async def _save(self, call: Call, value: Any) -> None:
+        loop = asyncio.get_running_loop()
+        saved: asyncio.Future[Exception | None] = loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            if not saved.done():
+                saved.set_result(error)
+
+        def done(error: Exception | None) -> None:
+            loop.call_soon_threadsafe(settle, error)
+
+        answer = self.answers.of(call.command, "progress", progress=plain(value, "$.progress"))
+        payload = await self.answers.pack(answer, self.in_thread)
+        self.send(call.key, payload, call.headers, done)
+        _raise_unsaved(await saved)
+
+    def _save_blocking(self, call: Call, value: Any) -> None:
+        ready = threading.Event()
+        outcome: list[BaseException | None] = [None]
+
+        async def save() -> None:
+            try:
+                await self._save(call, value)
+            except BaseException as error:
+                outcome[0] = error
+            ready.set()
+
+        self._executor.spawn(save)
+        ready.wait()
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    async def ask(self, command: ActionCommand, tool: Tool[..., Any]) -> Found | Answer:
+        """What the tool's query says; one that raises, or takes too long, is UNCLEAR."""
+        function = tool.query_function
+        assert function is not None
+        try:
+            checked = tool.signature.check(self.answers.resolve(command.arguments))
+            context = ToolContext(
+                command.run_id, command.action_id, command.attempt, command.idempotency_key,
+                command.request_id, command.user_id, command.session_id, command.tenant,
+                command.metadata, command.approval, command.expires_at, command.progress,
+            )  # fmt: skip
+            keywords = tool.query_arguments(context, checked)
+            async with asyncio.timeout(command.timeout_seconds):
+                if asyncio.iscoroutinefunction(function):
+                    said = await function(**keywords)
+                else:
+                    work = functools.partial(function, **keywords)
+                    pool = f"query {tool.name}"
+                    said = await self._executor.in_thread(
+                        pool, self._threads_per_tool, work, _nothing
+                    )
+            if isinstance(said, Found):
+                return Found(plain(said.result))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.warning(
+                "the query of %s for %s raised: %s", tool.name, command.action_id, describe(error)
+            )
+            return UNCLEAR
+        if isinstance(said, Answer):
+            return said
+        log.warning(
+            "the query of %s gave %r: it must give Found(result), ABSENT or UNCLEAR",
+            tool.name,
+            said,
+        )
+        return UNCLEAR
+
+    # --- models --------------------------------------------------------------------------------
+
+    async def _model(self, call: Call) -> ActionResult:
+        command = call.command
+        limit = asyncio.timeout(call.seconds)
+        try:
+            if call.has_blobs:
+                await self._resolve(command)
+            request = command.request
+            if not isinstance(request, dict) or not isinstance(request.get("model"), dict):
+                raise ModelError(
+                    "model_invalid", "bad_request", "the command carries no model request"
+                )
+            assert self._models is not None
+            provider = self._models.get(str(request["model"].get("provider")))
+            context = ModelContext(command.action_id, call.seconds, self.in_thread)
+            async with limit:
+                reply = await provider.complete(request, context)
+        except ModelError as error:
+            return self._failed(call, error.failure, usage=error.usage)
+        except (BlobError, OSError) as error:
+            if limit.expired():
+                text = f"{command.target} did not answer within {call.seconds:g} s"
+                return self._failed(call, Failure("transient", "read_timeout", text))
+            return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
+        except asyncio.CancelledError:
+            if not call.cancel_wanted or call.task is None:
+                raise
+            call.task.uncancel()
+            return self.answers.of(command, "cancelled", finished_at=self._clock())
+        return self._succeeded(call, reply.as_result(), usage=reply.usage)
+
+
+def _raise_unsaved(error: Exception | None) -> None:
+    if error is not None:
+        raise RuntimeError(f"the progress could not be saved: {error}")
+
+
+def _nothing(_: Any = None) -> None:
+    """Nobody waits for this."""

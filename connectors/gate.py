@@ -1,0 +1,80 @@
+"""How many calls run at once: so many of one target, so many in all.
+
+A slow tool fills its own share and queues behind itself; the rest stays for the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+Waiter = Callable[[], bool]
+"""Told that it has a place; False: not wanted any more."""
+
+
+class Gate:
+    """Counts places. Thread-safe; waiters are called outside its lock."""
+
+    def __init__(self, in_all: int, per_target: int, own: Mapping[str, int] | None = None) -> None:
+        self._in_all = in_all
+        self._per_target = per_target
+        self._own = dict(own or {})
+        self._lock = threading.Lock()
+        self._total = 0
+        self._inside: dict[str, int] = {}
+        self._waiting: dict[str, deque[Waiter]] = {}
+
+    def _limit(self, target: str) -> int:
+        return self._own.get(target, self._per_target)
+
+    def enter(self, target: str, waiter: Waiter) -> bool:
+        """True: the place is taken. False: ``waiter`` is called once there is one."""
+        with self._lock:
+            inside = self._inside.get(target, 0)
+            if self._total < self._in_all and inside < self._limit(target):
+                self._total += 1
+                self._inside[target] = inside + 1
+                return True
+            self._waiting.setdefault(target, deque()).append(waiter)
+            return False
+
+    def leave(self, target: str) -> None:
+        """Give a place back, to the next who waits."""
+        with self._lock:
+            self._total -= 1
+            self._inside[target] -= 1
+        if self._waiting:
+            self._admit()
+
+    def _admit(self) -> None:
+        while True:
+            with self._lock:
+                chosen = self._next()
+                if chosen is None:
+                    return
+                target, waiter = chosen
+                self._total += 1
+                self._inside[target] = self._inside.get(target, 0) + 1
+            if not waiter():
+                with self._lock:
+                    self._total -= 1
+                    self._inside[target] -= 1
+
+    def _next(self) -> tuple[str, Waiter] | None:
+        """The first waiter of the targets in turn that has room."""
+        if self._total >= self._in_all:
+            return None
+        for target, waiters in self._waiting.items():
+            if self._inside.get(target, 0) < self._limit(target):
+                waiter = waiters.popleft()
+                del self._waiting[target]
+                if waiters:
+                    self._waiting[target] = waiters  # now the last in turn
+                return target, waiter
+        return None
+
+    @property
+    def inside(self) -> int:
+        """Calls that run now."""
+        return self._total

@@ -1,0 +1,100 @@
+"""What a worker durably knows of its `external` calls.
+
+Open: ``o/<run>/<n>/<attempt>``, written before the call begins (state ``started``). Closed:
+``l/<run>/<n>/<attempt>``: ``finished`` with the result as it was sent, or ``barred``: this attempt
+never begins. So taking over a partition looks at the open ones alone. Closed entries are
+deleted one day after the commands topic has forgotten the command: until then a command that
+turns up again finds its answer here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Struct
+from perdure.schemas.avro import StateCodec
+from perdure.schemas.records import doc
+from perdure.schemas.topics import DAY_MS
+from perdure.streams.runtime.processor import Context
+
+KEEP_MS = 8 * DAY_MS
+"""One day longer than the commands topic (7 days)."""
+FOREIGN_GRACE_MS = 5_000
+"""After another owner's call must have timed out: its clock may differ from ours."""
+
+OPEN = b"o/"
+CLOSED = b"l/"
+CLEAN = b"c"
+"""Timer: delete a closed entry."""
+SETTLE = b"s"
+"""Timer: the call of another owner is over by now."""
+
+
+class LedgerEntry(Struct, omit_defaults=True, kw_only=True):
+    """One attempt of an external action."""
+
+    state: Annotated[str, doc("started, finished or barred")]
+    owner: Annotated[str, doc("instance id of the worker that wrote it")]
+    target: Annotated[str, doc("the tool")]
+    at: Annotated[int, doc("ms; when it started, ended or was barred")]
+    timeout_seconds: Annotated[float, doc("of the call")] = 0.0
+    command: Annotated[str | None, doc("the command as JSON, while open, if there is a query")] = (
+        None
+    )
+    result: Annotated[str | None, doc("the ActionResult as JSON, once finished")] = None
+
+
+STATE = (LedgerEntry,)
+
+_codec: StateCodec[LedgerEntry] = StateCodec(LedgerEntry)
+
+
+def encode(value: Any) -> bytes:
+    """The stored form of an entry."""
+    return _codec.encode(value)
+
+
+def decode(raw: bytes) -> LedgerEntry:
+    return _codec.decode(raw)
+
+
+def attempt_key(action_id: str, attempt: int) -> bytes:
+    return f"{action_id}/{attempt}".encode()
+
+
+def action_of(key: bytes) -> tuple[str, int]:
+    """Action id and attempt of a ledger key."""
+    action, _, attempt = key[2:].decode().rpartition("/")
+    return action, int(attempt)
+
+
+def find(ctx: Context, action_id: str, attempt: int) -> LedgerEntry | None:
+    """What is known of this attempt."""
+    key = attempt_key(action_id, attempt)
+    found: LedgerEntry | None = ctx.get(OPEN + key) or ctx.get(CLOSED + key)
+    return found
+
+
+def start(ctx: Context, action_id: str, attempt: int, entry: LedgerEntry) -> None:
+    """Before the call: it may have happened from now on."""
+    ctx.put(OPEN + attempt_key(action_id, attempt), entry)
+
+
+def close(ctx: Context, action_id: str, attempt: int, entry: LedgerEntry) -> None:
+    """Finished or barred; remembered until the command can't come again."""
+    key = attempt_key(action_id, attempt)
+    ctx.delete(OPEN + key)
+    ctx.put(CLOSED + key, entry)
+    ctx.set_timer(ctx.now + KEEP_MS, CLEAN + CLOSED + key)
+
+
+def clean(ctx: Context, key: bytes) -> None:
+    """The timer of a closed entry; one closed again since has a later timer."""
+    entry: LedgerEntry | None = ctx.get(key)
+    if entry is not None and entry.at + KEEP_MS <= ctx.now:
+        ctx.delete(key)
+
+
+def foreign_due(entry: LedgerEntry) -> int:
+    """ms: from then on a call of another, dead owner is over."""
+    return entry.at + int(entry.timeout_seconds * 1000) + FOREIGN_GRACE_MS

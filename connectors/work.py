@@ -1,0 +1,202 @@
+"""The calls under way in one worker: admitted, run, delivered, forgotten.
+
+The only owner of a call's phase. Two threads meet here, the cycle's and the loop's: `phase`,
+`holds` and `assignment` of a call change under one lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from perdure.streams.runtime.processor import Assignment
+
+from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller
+from .executor import Executor
+from .gate import Gate
+
+log = logging.getLogger(__name__)
+
+LATE_START_SECONDS = 2.0
+"""A commit slower than this is taken off the call's time, so that it ends when others expect."""
+
+
+class Work:
+    """Runs calls. ``begin`` and ``ended`` make what is posted to the assignment of an external
+    call: that its place is there, that its answer is."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        caller: Caller,
+        gate: Gate,
+        begin: Callable[[Call], Any],
+        ended: Callable[[Call], Any],
+    ) -> None:
+        self.calls: dict[tuple[str, int], Call] = {}
+        self.lock = threading.Lock()
+        self._threads: dict[tuple[str, int], int] = {}  # of `def` tools, abandoned ones included
+        self._executor = executor
+        self._caller = caller
+        self._gate = gate
+        self._begin = begin
+        self._ended = ended
+
+    def under_way(self, ident: tuple[str, int]) -> bool:
+        """It waits, runs, or a thread of it still does."""
+        return ident in self.calls or ident in self._threads
+
+    def admit(self, call: Call) -> bool:
+        """Take the call in; True if it has its place now, else it gets it later by itself."""
+        self.calls[call.ident] = call
+        return self._gate.enter(call.command.target, functools.partial(self._placed, call))
+
+    def _placed(self, call: Call) -> bool:
+        """The gate has a place for a call that waited (any thread)."""
+        with self.lock:
+            if call.dropped:
+                return False
+            call.phase = ADMITTED
+            assignment = call.assignment
+        if call.effect == "external":
+            assignment.post(self._begin(call))
+        else:
+            self.go(call)
+        return True
+
+    def go(self, call: Call) -> None:
+        """Start it."""
+        call.phase = RUNNING
+        if call.effect != "read_only":
+            call.busy_on = call.assignment
+            call.busy_on.busy(1)
+        self._executor.spawn(functools.partial(self._run, call))
+
+    async def _run(self, call: Call) -> None:
+        if call.effect != "external" and not call.assignment.alive:
+            self.not_begun(call)
+            return None
+        if call.staged:
+            late = time.monotonic() - call.staged - LATE_START_SECONDS
+            call.seconds -= max(0.0, late)
+        thread_ended = (
+            self._thread(call) if call.tool is not None and not call.tool.is_async else None
+        )
+        try:
+            call.payload = await self._caller.perform(call, thread_ended or _nothing)
+        finally:
+            if thread_ended is None:
+                self._gate.leave(call.command.target)
+            elif not call.threads:
+                thread_ended()  # it never came to a thread
+        if call.effect != "external":
+            return self._deliver(call)
+        with self.lock:
+            call.phase = ENDED
+            assignment = call.assignment
+        assignment.post(self._ended(call))
+        return None
+
+    def _thread(self, call: Call) -> Callable[[], None]:
+        """Counts a thread until it ends, also when nobody waits for it any more: it may write."""
+        ident, target = call.ident, call.command.target
+        assignment: Assignment | None = call.assignment if call.effect != "read_only" else None
+        if assignment is not None:
+            assignment.busy(1)
+        with self.lock:
+            self._threads[ident] = self._threads.get(ident, 0) + 1
+
+        def ended() -> None:
+            with self.lock:
+                left = self._threads.pop(ident, 1) - 1
+                if left:
+                    self._threads[ident] = left
+            self._gate.leave(target)
+            if assignment is not None:
+                assignment.busy(-1)
+
+        return ended
+
+    def _deliver(self, call: Call) -> None:
+        self._caller.send(
+            call.key, call.payload, call.headers, functools.partial(self._acked, call)
+        )
+
+    def _acked(self, call: Call, error: Exception | None) -> None:
+        if error is None or not call.assignment.alive:  # of a dead one, the new owner calls again
+            return self.forget(call)
+        log.warning(
+            "the result of %s was not taken, it is sent again: %s", call.command.action_id, error
+        )
+
+        async def again() -> None:
+            await asyncio.sleep(1.0)
+            self._deliver(call)
+
+        self._executor.spawn(again)
+        return None
+
+    def forget(self, call: Call) -> None:
+        """The call is over and its answer safe: its records are finished."""
+        with self.lock:
+            if self.calls.get(call.ident) is call:
+                del self.calls[call.ident]
+            holds, call.holds = call.holds, []
+            busy_on, call.busy_on = call.busy_on, None
+        for hold in holds:
+            hold.finish()
+        if busy_on is not None:
+            busy_on.busy(-1)
+
+    def not_begun(self, call: Call) -> None:
+        """Give back the place of a call that will not use it."""
+        self._gate.leave(call.command.target)
+        self.forget(call)
+
+    def withdraw(self, call: Call) -> None:
+        """It shall never begin; one that has is told to stop."""
+        with self.lock:
+            phase = call.phase
+            call.dropped = phase in (QUEUED, ADMITTED)
+        if not call.dropped:
+            self.stop(call)
+        elif phase == ADMITTED:
+            self.not_begun(call)
+        else:
+            self.forget(call)
+
+    def stop(self, call: Call) -> None:
+        """Tell a running call; one without effect is ended."""
+        if call.context is not None:
+            call.context.cancel()
+        if call.effect != "read_only" or (call.tool is not None and not call.tool.is_async):
+            return
+        call.cancel_wanted = True
+
+        async def end() -> None:
+            if call.task is not None and not call.task.done() and not call.payload:
+                call.task.cancel()
+
+        self._executor.spawn(end)
+
+    def revoke(self, assignment: Assignment) -> None:
+        """Start nothing more for it."""
+        for call in list(self.calls.values()):
+            with self.lock:
+                if call.assignment is not assignment or call.phase >= RUNNING:
+                    continue
+                call.dropped = True
+                phase = call.phase
+            if phase == QUEUED:
+                self.forget(call)
+            else:
+                self.not_begun(call)
+
+
+def _nothing() -> None:
+    """There is no thread."""

@@ -1,0 +1,243 @@
+"""The worker of one queue: a processor that turns commands into calls and calls into results.
+
+Two ways to an answer (architecture section 5):
+
+- `read_only`, `idempotent`, models: the record is held, the call starts at once, its result goes
+  out by a plain producer, and once the broker has it the record is finished. No transaction. A
+  crash repeats the call, which the effect allows.
+- `external` (``external.py``): the ledger says ``started`` in the cycle's transaction; the call
+  begins after its commit; result and ``finished`` are one transaction again. A crash in between
+  leaves an open entry, and whoever takes the partition over settles it without calling again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from perdure.schemas import codec, topics
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import ActionCommand
+from perdure.streams.runtime.blobs import Blobs
+from perdure.streams.runtime.ports import PlainProducer
+from perdure.streams.runtime.processor import Assignment, Context, Message, Record, Undecodable
+
+from . import ledger
+from .answers import HEADERS, Answers, encode, headers_of
+from .call import STAGED, Call, Caller
+from .catalog import Catalog
+from .errors import Failure, describe
+from .executor import Executor
+from .external import Asked, Begin, Ended, External, reply, stricter
+from .gate import Gate
+from .models.providers import Providers
+from .tool import Tool
+from .work import Work
+
+log = logging.getLogger(__name__)
+
+_decode = msgspec.json.Decoder(ActionCommand).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Limits of one worker process, per queue."""
+
+    instance_id: str
+    """Who this process is, also after a restart: what it wrote into the ledger is its own."""
+    calls_in_all: int = 1_000
+    """Calls at once; more wait."""
+    calls_per_target: int = 200
+    """Calls of one async tool or model at once."""
+    threads_per_tool: int = 16
+    """Threads (and so calls at once) of one ``def`` tool."""
+    announce_seconds: float = 2.0
+    """A call that runs longer is reported as started."""
+    claim_check_bytes: int = 262_144
+    """Larger results go to the blob store."""
+
+    def __post_init__(self) -> None:
+        for name in ("calls_in_all", "calls_per_target", "threads_per_tool"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+
+def wall_clock() -> int:
+    """ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class WorkerProcessor:
+    """Implements the runtime's `Processor`; the only owner of its queue's ledger."""
+
+    forwarded: str | None = None
+
+    def __init__(
+        self,
+        queue: str,
+        tools: Iterable[Tool[..., Any]],
+        *,
+        settings: WorkerSettings,
+        executor: Executor,
+        producer: PlainProducer,
+        models: Providers | None = None,
+        blobs: Blobs | None = None,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        self.name = f"worker.{queue}"
+        self.sources: tuple[str, ...] = (topics.commands(queue),)
+        self.changelog = topics.changelog(self.name)
+        self.tools = {tool.name: tool for tool in tools}
+        self.global_topics: tuple[str, ...] = (topics.CATALOG,) if self.tools else ()
+        self.catalog = Catalog(producer)
+        self._announced = not self.tools
+        self._models = models
+        self._answers = Answers(settings.instance_id, blobs, settings.claim_check_bytes)
+        threads = settings.threads_per_tool
+        caller = Caller(
+            executor, producer, self._answers, models, clock, threads, settings.announce_seconds
+        )
+        own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
+        gate = Gate(settings.calls_in_all, settings.calls_per_target, own)
+        self._work = Work(executor, caller, gate, Begin, Ended)
+        self._external = External(
+            settings.instance_id, self.tools, self._work, caller, self._answers, executor, clock
+        )
+        self._verbs: dict[str, Callable[[Context, Message, ActionCommand], None]] = {
+            "call": self._call,
+            "query": self._external.query,
+            "cancel": self._external.cancel,
+        }
+        self._events: dict[type, Callable[[Context, Any], None]] = {
+            Begin: self._external.begin,
+            Ended: self._external.ended,
+            Asked: self._external.asked,
+        }
+
+    @property
+    def running(self) -> int:
+        """Calls that are under way or wait for a place."""
+        return len(self._work.calls)
+
+    # --- records -------------------------------------------------------------------------------
+
+    def encode(self, key: bytes, value: Any) -> bytes:
+        return ledger.encode(value)
+
+    def decode(self, key: bytes, raw: bytes) -> Any:
+        return ledger.decode(raw)
+
+    def read(self, record: Record) -> Message | None:
+        try:
+            try:
+                command = _decode(record.value or b"")
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                command = codec.decode(record.value, ActionCommand)  # names the fault
+            if command.attempt < 1 or not command.action_id.startswith(command.run_id + "/"):
+                text = "must be <run_id>/<n>, and attempt at least 1"
+                raise RecordError("action_id", text, "bad_id")
+        except RecordError as error:
+            raise Undecodable(error.code, str(error)) from error
+        return Message(None, command, record)
+
+    def process(self, ctx: Context, message: Message) -> None:
+        self._verbs[message.body.verb](ctx, message, message.body)
+
+    def _call(self, ctx: Context, message: Message, command: ActionCommand) -> None:
+        is_model = command.request is not None
+        tool = None if is_model else self.tools.get(command.target)
+        effect = "read_only" if is_model else stricter(command, tool)
+        external = effect == "external"
+        if external and self._external.known(ctx, message, command):
+            return
+        if (self._models is None) if is_model else (tool is None):
+            what = "model" if is_model else "tool"
+            text = f"this worker serves no {what} {command.target!r}; all workers of a queue must serve the same"
+            self._refuse(ctx, message, Failure("unavailable", "NO_SUCH_TOOL", text))
+            return
+        if ctx.now >= command.expires_at:
+            text = "the command came too late; nothing was called"
+            self._refuse(ctx, message, Failure("transient", "EXPIRED", text))
+            return
+        call = self._again(ctx, command)
+        if call is None:
+            record = message.record
+            headers = headers_of(record.headers) if record.headers else HEADERS
+            has_blobs = b'"$blob"' in (record.value or b"")
+            call = Call(command, tool, effect, ctx.assignment, headers, has_blobs)
+            if not external:
+                call.holds.append(ctx.hold())
+            if not self._work.admit(call):
+                if external:
+                    call.holds.append(ctx.hold())
+            elif external:
+                self._external.stage(ctx, call)
+            else:
+                self._work.go(call)
+        elif call.phase == STAGED:
+            self._external.stage(ctx, call)  # its transaction was aborted
+        # else: the call under way finishes this record too
+
+    def _again(self, ctx: Context, command: ActionCommand) -> Call | None:
+        """The call, if this command was delivered before: after an abort, or a rebalance."""
+        ident = (command.action_id, command.attempt)
+        if ident not in self._work.calls:
+            return None
+        with self._work.lock:
+            call = self._work.calls.get(ident)
+            if call is not None and call.phase != STAGED:
+                call.holds.append(ctx.hold())
+                call.assignment = ctx.assignment
+            return call
+
+    def _refuse(self, ctx: Context, message: Message, why: Failure) -> None:
+        """An answer without a call."""
+        answer = encode(self._answers.failed(message.body, why))
+        reply(ctx, message.body, answer, headers_of(message.record.headers))
+
+    # --- partitions, timers, faults ------------------------------------------------------------
+
+    def completed(self, ctx: Context, event: Any) -> None:
+        self._events[type(event)](ctx, event)
+
+    def live(self, ctx: Context) -> None:
+        """Announce the tools (the catalog has been read), and settle what was left open."""
+        if not self._announced:
+            self._announced = True
+            self.catalog.announce(tool.spec for tool in self.tools.values())
+        self._external.take_over(ctx)
+
+    def timer(self, ctx: Context, key: bytes, due: int) -> None:
+        if key[:1] == ledger.CLEAN:
+            ledger.clean(ctx, key[1:])
+        else:
+            self._external.settle_timer(ctx, key[1:])
+
+    def timer_delay(self, key: bytes, due: int, live_since: int) -> int:
+        return 0
+
+    def revoked(self, assignment: Assignment) -> None:
+        self._work.revoke(assignment)
+
+    def failed(
+        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+    ) -> None:
+        """A bug of ours: the record goes to the dead letters, the run gets an answer."""
+        if message is None:
+            log.error("timer %r or the end of a call could not be taken", timer, exc_info=error)
+            return
+        command: ActionCommand = message.body
+        log.error("%s of %s could not be taken", command.verb, command.action_id, exc_info=error)
+        call = self._work.calls.get((command.action_id, command.attempt))
+        if call is not None and call.phase == STAGED:
+            self._work.not_begun(call)
+        ctx.dead_letter(message.record, "worker_error", describe(error))
+        if command.verb == "call":
+            self._refuse(ctx, message, Failure("internal", "worker_error", describe(error)))
+
+    def global_record(self, record: Record) -> None:
+        self.catalog.saw(record)
