@@ -272,9 +272,11 @@ class External:
             if call is not None and call.phase >= RUNNING:
                 with self._work.lock:
                     call.assignment = ctx.assignment  # its end is posted here
+                    moved = call.busy_on is not ctx.assignment
                     call.busy_on = ctx.assignment
                     over = call.phase == ENDED
-                ctx.assignment.busy(1)
+                if moved:  # not when an aborted `live` is taken again
+                    ctx.assignment.busy(1)
                 if over:
                     self.ended(ctx, Ended(call))
             elif entry.owner == self._owner:
