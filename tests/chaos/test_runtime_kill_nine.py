@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.runtime_process import Process
 from tests.kafka.counting import CHANGELOG, LEFT, OUT, RIGHT
 from tests.kafka.world import World, check_sequences, until
 
@@ -18,29 +17,6 @@ RECORDS = 20_000
 KILLS = 8
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
-
-
-class Process:
-    def __init__(self, instance: str, world: World, directory: Path) -> None:
-        self._arguments = [sys.executable, str(Path(__file__).parents[1] / "kafka" / "counting.py")]
-        self._arguments += [world.bootstrap, world.prefix, instance, str(directory)]
-        self._log = directory / f"{instance}.log"
-        self.start()
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._arguments, stderr=log)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(10)
-
-    def stop(self) -> int:
-        self._process.terminate()
-        return self._process.wait(20)
-
-    def running(self) -> bool:
-        return self._process.poll() is None
 
 
 def test_nothing_lost_and_nothing_twice_over_eight_kills(
@@ -52,7 +28,7 @@ def test_nothing_lost_and_nothing_twice_over_eight_kills(
     world = World(broker, prefix)
     world.create(LEFT, RIGHT, OUT, partitions=PARTITIONS)
     world.create(CHANGELOG, partitions=PARTITIONS, cleanup_policy="compact")
-    processes = [Process(name, world, tmp_path) for name in ("one", "two")]
+    processes = [Process("counting.py", name, world, tmp_path) for name in ("one", "two")]
     sent = 0
     kills = 0
     next_kill = time.monotonic() + 5
