@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -42,11 +43,27 @@ def fill(value: Any, variables: dict[str, Any]) -> Any:
     """``value`` with every object whose only key is ``$`` replaced by its expression's value."""
     if isinstance(value, dict):
         if len(value) == 1 and "$" in value:
-            return _plain(evaluate(value["$"], variables), value["$"])
+            return _filled(value["$"], variables)
         return {key: fill(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
         return [fill(inner, variables) for inner in value]
     return value
+
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+def _filled(expression: Any, variables: dict[str, Any]) -> Any:
+    """A plain path is read as it is: CEL's integers have 64 bits, ours are exact beyond."""
+    if isinstance(expression, str) and _PATH.fullmatch(expression):
+        found: Any = variables
+        for name in expression.split("."):
+            if not isinstance(found, dict) or name not in found:
+                break  # CEL says best what is missing
+            found = found[name]
+        else:
+            return found
+    return _plain(evaluate(expression, variables), expression)
 
 
 def _plain(value: Any, expression: str) -> Any:

@@ -133,6 +133,9 @@ class World:
     def value(self, value: Any) -> Any:
         return value
 
+    def keep(self, value: Any) -> Any:
+        return value
+
     # --- what a test does --------------------------------------------------------------------
 
     def start(self, input: Any = "do it", run_id: str = "r1", **task: Any) -> Decision | Refusal:
