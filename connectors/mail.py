@@ -19,7 +19,7 @@ import smtplib
 import ssl
 from email.message import EmailMessage
 
-from .errors import Cause, TransientError, connecting
+from .errors import Cause, TransientError, chain, connecting
 
 
 def cause(error: BaseException) -> Cause | None:
@@ -35,7 +35,7 @@ def cause(error: BaseException) -> Cause | None:
     if isinstance(error, smtplib.SMTPNotSupportedError):
         return Cause("business", "smtp_unsupported")
     if isinstance(error, smtplib.SMTPException):  # SMTPServerDisconnected and the rest
-        return Cause("unclear", "connection_lost")
+        return Cause("unclear", _lost(error))
     return None
 
 
@@ -107,7 +107,13 @@ def send_blocking(
 def _before(session: _Session, error: BaseException) -> str:
     if session.sock is None and not isinstance(error, smtplib.SMTPException):
         return connecting(error).code
-    return "read_timeout" if isinstance(error, TimeoutError) else "connection_lost"
+    return _lost(error)
+
+
+def _lost(error: BaseException) -> str:
+    """smtplib reports a time-out as a disconnect."""
+    timed_out = any(isinstance(inner, TimeoutError) for inner in chain(error))
+    return "read_timeout" if timed_out else "connection_lost"
 
 
 class _Session(smtplib.SMTP):

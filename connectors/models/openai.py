@@ -80,6 +80,11 @@ class OpenAI:
                 raise of_error(error) from error
         return _reply(text, request, notes)
 
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            await client.close()
+
     def _client(self, model: dict[str, Any]) -> AsyncOpenAI:
         variable = model.get("api_key_env") or "OPENAI_API_KEY"
         key = os.environ.get(variable, "")

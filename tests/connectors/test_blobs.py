@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from perdure.connectors import tool
+from perdure.streams.runtime.blobs import BlobError, Blobs, is_reference
+
+from .world import World, command
+
+Make = Callable[..., World]
+
+
+@tool("t", effect="read_only")
+async def echo(text: str) -> str:
+    return text
+
+
+def test_put_and_get(tmp_path: Path) -> None:
+    blobs = Blobs(str(tmp_path / "b"))
+    reference = blobs.put(b"hello")
+    assert blobs.put(b"hello") == reference
+    assert is_reference(reference)
+    assert reference["$blob"].startswith("file://")
+    assert blobs.get(reference) == b"hello"
+    assert len([p for p in (tmp_path / "b").rglob("*") if p.is_file()]) == 1
+
+
+def test_a_foreign_store_is_possible() -> None:
+    blobs = Blobs("memory://blobs-test")
+    assert blobs.get(blobs.put(b"hello")) == b"hello"
+
+
+def test_what_can_not_be_read(tmp_path: Path) -> None:
+    blobs = Blobs(str(tmp_path))
+    reference = blobs.put(b"hello")
+    path = Path(reference["$blob"].removeprefix("file://"))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({**reference, "size": 4}, "has 5 bytes, not 4"),
+        ({**reference, "$blob": "file:///etc/passwd"}, "not in this deployment's store"),
+        ({**reference, "sha256": "../../x"}, "needs"),
+    ]
+    for wrong, says in cases:
+        with pytest.raises(BlobError, match=says):
+            blobs.get(wrong)
+    path.write_bytes(b"jello")
+    with pytest.raises(BlobError, match="another SHA-256"):
+        blobs.get(reference)
+    path.unlink()
+    with pytest.raises(BlobError, match="is missing"):
+        blobs.get(reference)
+
+
+def test_large_results_go_to_the_store_and_large_arguments_come_from_it(
+    world: Make, tmp_path: Path
+) -> None:
+    blobs = Blobs(str(tmp_path))
+    w = world(echo, blobs=blobs)
+    text = "x" * 300_000
+    arguments = blobs.put(msgspec.json.encode({"text": text}))
+    answer = w.answer(command(arguments=arguments))
+    assert is_reference(answer["result"])
+    assert msgspec.json.decode(blobs.get(answer["result"])) == text
+
+
+def test_large_result_without_a_store_is_refused_with_sizes(world: Make) -> None:
+    error = world(echo).answer(command(arguments={"text": "x" * 300_000}))["error"]
+    assert (error["kind"], error["code"]) == ("internal", "too_large")
+    assert "300002 bytes, more than 262144" in error["message"]
+
+
+def test_large_result_of_a_writing_tool_leaves_no_doubt_untold(world: Make) -> None:
+    @tool("t", effect="external")
+    async def act() -> str:
+        return "x" * 300_000
+
+    answer = world(act).answer(command(effect="external"))
+    assert (answer["status"], answer["error"]["code"]) == ("unknown", "too_large")
+
+
+def test_arguments_that_can_not_be_fetched(world: Make, tmp_path: Path) -> None:
+    blobs = Blobs(str(tmp_path))
+    reference = {**blobs.put(b"{}"), "size": 9}
+    error = world(echo, blobs=blobs).answer(command(arguments=reference))["error"]
+    assert (error["kind"], error["code"]) == ("transient", "blob_unreadable")
+
+
+def test_result_that_is_no_json_names_the_place(world: Make) -> None:
+    @tool("t", effect="read_only")
+    async def act() -> Any:
+        return {"rows": [{"raw": b"x"}]}
+
+    error = world(act).answer(command())["error"]
+    assert (error["kind"], error["code"]) == ("internal", "bad_result")
+    assert error["message"].startswith("$.result.rows[0].raw: bytes")
