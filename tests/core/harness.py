@@ -41,7 +41,7 @@ from perdure.streams.core.decide.task import start
 from perdure.streams.core.effects import effects
 from perdure.streams.core.planning import window
 from perdure.streams.core.policies import outcome
-from perdure.streams.core.state import Action, Approval, Run
+from perdure.streams.core.state import Action, Approval, RecordKey, Run
 
 BEGAN = 1_700_000_000_000
 NOTHING_SENT = {"kind": "transient", "code": "connect_refused", "message": "refused"}
@@ -112,8 +112,10 @@ class World:
         self.events: list[RunEvent] = []
         self.commands: list[ActionCommand] = []
         self.sent: list[ActionCommand] = []
+        self.records: dict[RecordKey, Any] = {}
         self._run: Run | None = None
         self._folded: Run | None = None
+        self._folded_records: dict[RecordKey, Any] = {}
         self._status = ""
 
     # --- the lookup that the core sees -------------------------------------------------------
@@ -276,22 +278,23 @@ class World:
     def _picture(self) -> bytes:
         if len(self.events) > SMALL:
             return msgspec.json.encode(self.run.header)
-        records = [[*key, value] for key, value in sorted(self.run.writes.items())]
+        records = [[*key, value] for key, value in sorted(self.records.items())]
         return msgspec.json.encode([self.run.header, records])
 
     def _accept(self, decision: Decision) -> None:
-        before = dict(self._run.writes) if self._run else {}
-        self._run = decision.run
+        written = decision.run.writes
+        self.records.update(written)  # as a store does: the next decision reads these
+        self._run = Run(decision.run.header, self.records.get)
         for event in decision.events:
             raw = codec.encode(event)
             self._check_chain(event, raw)
             copied = msgspec.json.decode(raw, type=RunEvent)
             self.events.append(copied)
             if self._folded is None:
-                self._folded = begin(copied, lambda key: None)
+                self._folded = begin(copied, self._folded_records.get)
             else:
                 evolve(self._folded, copied)
-        self._check_fold(before)
+        self._check_fold(written)
         self._check_shape()
         for event in decision.events:
             for found in effects(decision.run, event):
@@ -306,14 +309,15 @@ class World:
         self.sent.append(copied)
 
     def _check_chain(self, event: RunEvent, raw: bytes) -> None:
-        plain = json.loads(raw)
-        told = plain.pop("hash")
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         last = self.events[-1] if self.events else None
         assert event.previous_hash == (last.hash if last else "")
         assert event.version == (last.version + 1 if last else 1)
         assert event.at >= (last.at if last else 0)
-        assert told == hashlib.sha256((event.previous_hash + text).encode()).hexdigest()
+        if event.version <= SMALL or event.version % 8 == 0:
+            plain = json.loads(raw)
+            told = plain.pop("hash")
+            text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            assert told == hashlib.sha256((event.previous_hash + text).encode()).hexdigest()
         after = {
             "run_started": lambda data: "running",
             "status_changed": lambda data: data["to"],
@@ -324,18 +328,18 @@ class World:
             assert not self._status or status in STATUS[self._status], (self._status, status)
             self._status = status
 
-    def _check_fold(self, before: dict[Any, Any]) -> None:
-        live, made = self.run, self._folded
+    def _check_fold(self, written: dict[RecordKey, Any]) -> None:
+        made = self._folded
         assert made is not None
+        assert made.header == self.header
+        assert made.writes == written
+        self._folded_records.update(made.writes)
+        made.writes = {}
         if len(self.events) <= SMALL:
-            made = fold(self.events)
-            assert made is not None
-            before = {}
-        assert made.header == live.header
-        assert made.writes.keys() == live.writes.keys()
-        for key, value in live.writes.items():
-            if before.get(key) is not value:
-                assert made.writes[key] == value, key
+            whole = fold(self.events)
+            assert whole is not None
+            assert whole.header == self.header
+            assert whole.writes == self.records
 
     def _check_shape(self) -> None:
         header, run = self.run.header, self.run

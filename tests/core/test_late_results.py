@@ -1,0 +1,113 @@
+"""Late, double and foreign results: refused and counted, with the state as it was."""
+
+from __future__ import annotations
+
+import pytest
+from perdure.schemas.records import ActionResult
+
+from .harness import PlanStep, World, accepted, refused, tool
+
+STATUSES = ["started", "progress", "succeeded", "failed", "unknown", "absent", "running", "cancelled"]  # fmt: skip
+
+
+def world() -> World:
+    made = World(
+        tool("look"), tool("put", "idempotent"), tool("pay", "external", approval="always")
+    )
+    accepted(made.plan(PlanStep(id="a", tool="put"), PlanStep(id="b", tool="look")))
+    return made
+
+
+def result(action_id: str, status: str = "succeeded", attempt: int = 1) -> ActionResult:
+    return ActionResult("r1", action_id, attempt, status, worker="w9")
+
+
+@pytest.mark.parametrize("action_id", ["r2/1", "r1/2", "r1/999999999", "r1x/1"])
+def test_a_foreign_result_is_refused(action_id: str) -> None:
+    refused(world().feed(result(action_id)), action_id)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_an_attempt_that_was_never_requested_is_refused(status: str) -> None:
+    refused(world().feed(result("r1/1", status, attempt=2)), "never requested")
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_result_for_an_action_that_waits_for_a_person_is_refused(status: str) -> None:
+    made = World(tool("pay", "external", approval="always"))
+    made.plan(PlanStep(id="a", tool="pay"))
+    refused(made.feed(result("r1/1", status)), "never requested")
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_second_answer_after_the_result_is_refused(status: str) -> None:
+    made = world()
+    made.answer(made.command(), result=1)
+    refused(made.feed(result("r1/1", status)), "action 1 is succeeded")
+
+
+@pytest.mark.parametrize("status", ["failed", "unknown", "absent", "running", "cancelled", "started", "progress"])  # fmt: skip
+def test_what_is_not_a_success_of_an_earlier_attempt_is_refused(status: str) -> None:
+    made = world()
+    made.fails(made.command(), "transient", "http_503")
+    made.timer("act/1")
+    refused(made.feed(result("r1/1", status, attempt=1)))
+
+
+def test_a_success_of_any_attempt_counts() -> None:
+    made = world()
+    made.fails(made.command(), "transient", "http_503")
+    made.timer("act/1")
+    accepted(made.feed(result("r1/1", "succeeded", attempt=1)))
+    assert made.action(1).status == "succeeded"
+    refused(made.feed(result("r1/1", "succeeded", attempt=2)), "succeeded")
+
+
+@pytest.mark.parametrize("status", ["absent", "running"])
+def test_an_answer_to_a_query_that_was_not_asked_is_refused(status: str) -> None:
+    refused(world().feed(result("r1/1", status)), "requested")
+
+
+def test_a_second_started_is_refused() -> None:
+    made = world()
+    accepted(made.feed(result("r1/1", "started")))
+    refused(made.feed(result("r1/1", "started")), "started")
+
+
+def test_a_failure_after_the_handover_is_refused() -> None:
+    made = world()
+    command = made.command()
+    made.fails(command, "unavailable")
+    refused(made.fails(command, "business"), "failed")
+    assert made.approval().open
+
+
+def test_a_success_after_the_handover_settles_it() -> None:
+    made = world()
+    command = made.command()
+    made.fails(command, "unavailable")
+    accepted(made.answer(command, result=1))
+    assert made.approval().closed_by == "result"
+    assert made.step("a") == "done"
+
+
+def test_a_success_after_a_failure_the_model_was_told_of_is_an_effect_found() -> None:
+    made = World(tool("put", "idempotent"))
+    made.start()
+    made.reply(None, ("put", {}))
+    command = made.command("put")
+    made.fails(command, "transient", "connection_lost")
+    made.timer("act/2")
+    made.fails(made.command("put"), "business", "TWICE")
+    accepted(made.answer(command, attempt=1, result=7))
+    assert made.types()[-1] == "effect_found"
+    made.reply("bye")
+    assert made.listed()["completed"] == ["put"]
+
+
+def test_a_rejected_action_stays_rejected() -> None:
+    made = World(tool("pay", "external", approval="always"), tool("look"))
+    made.start()
+    made.reply(None, ("pay", {}))
+    made.decide("reject", reason="no")
+    refused(made.feed(result("r1/2")), "never requested")
