@@ -12,7 +12,7 @@ from perdure.schemas.topics import MAX_RECORD_BYTES
 from perdure.streams.runtime.blobs import BlobError, Blobs, is_reference
 from perdure.streams.runtime.processor import Headers
 
-from .errors import Failure, ResultError
+from .errors import Failure, ResultError, seconds
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ class Answers:
         error = None
         if failure is not None:
             kind: Any = failure.kind
-            error = ActionError(kind, failure.code, failure.message, failure.retry_after_seconds)
+            wait = seconds(failure.retry_after_seconds)
+            error = ActionError(kind, failure.code[:200], failure.message[:4000], wait)
         word: Any = status
         return ActionResult(
             command.run_id, command.action_id, command.attempt, word, result, error, usage,

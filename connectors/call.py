@@ -101,6 +101,10 @@ class Caller:
         """The answer's bytes. Raises only `CancelledError`, when the worker itself stops."""
         call.task = asyncio.current_task()
         call.started_at = self._clock()
+        if call.started_at >= call.command.expires_at:
+            late = "the command waited too long for a place; nothing was called"
+            answer = self._failed(call, Failure("transient", "EXPIRED", late))
+            return await self.pack(answer, call.command, call.effect)
         announce = None
         if call.effect != "external":
             loop = asyncio.get_running_loop()
@@ -242,8 +246,8 @@ class Caller:
         return ToolContext(
             command.run_id, command.action_id, command.attempt, command.idempotency_key,
             command.request_id, command.user_id, command.session_id, command.tenant,
-            command.metadata, command.approval, command.expires_at, command.progress,
-            functools.partial(save, call),
+            command.metadata, command.approval, call.started_at + int(call.seconds * 1000),
+            command.progress, functools.partial(save, call),
         )  # fmt: skip
 
     async def _resolve(self, command: ActionCommand) -> None:
@@ -291,11 +295,15 @@ class Caller:
         function = tool.query_function
         assert function is not None
         try:
-            checked = tool.signature.check(self.answers.resolve(command.arguments))
+            arguments = command.arguments
+            if b'"$blob"' in encode(arguments):
+                arguments = await self.in_thread(lambda: self.answers.resolve(command.arguments))
+            checked = tool.signature.check(arguments)
             context = ToolContext(
                 command.run_id, command.action_id, command.attempt, command.idempotency_key,
                 command.request_id, command.user_id, command.session_id, command.tenant,
-                command.metadata, command.approval, command.expires_at, command.progress,
+                command.metadata, command.approval,
+                self._clock() + int(command.timeout_seconds * 1000), command.progress,
             )  # fmt: skip
             keywords = tool.query_arguments(context, checked)
             async with asyncio.timeout(command.timeout_seconds):
@@ -355,7 +363,12 @@ class Caller:
                 raise
             call.task.uncancel()
             return self.answers.of(command, "cancelled", finished_at=self._clock())
-        return self._succeeded(call, reply.as_result(), usage=reply.usage)
+        try:
+            result = plain(reply.as_result(), "$.reply")
+        except ResultError as error:
+            why = Failure("model_invalid", error.code, str(error))
+            return self._failed(call, why, usage=reply.usage)
+        return self._succeeded(call, result, usage=reply.usage)
 
 
 def _raise_unsaved(error: Exception | None) -> None:

@@ -163,10 +163,10 @@ def failure(error: BaseException, cause: Cause | None, effect: Effect) -> Failur
         code = error.code if isinstance(error, ResultError) else type(error).__name__
         return Failure(kind, code[:200], text)
     if cause.known == "nothing":
-        return Failure("transient", cause.code, text, _seconds(cause.retry_after_seconds))
+        return Failure("transient", cause.code, text, seconds(cause.retry_after_seconds))
     if cause.known == "unclear":
         kind = "unknown" if effect == "external" or _said_unknown(error, effect) else "transient"
-        wait = _seconds(cause.retry_after_seconds) if kind == "transient" else None
+        wait = seconds(cause.retry_after_seconds) if kind == "transient" else None
         return Failure(kind, cause.code, text, wait)
     return Failure(cause.known, cause.code, text)
 
@@ -175,7 +175,7 @@ def _said_unknown(error: BaseException, effect: Effect) -> bool:
     return isinstance(error, OutcomeUnknown) and effect != "read_only"
 
 
-def _seconds(value: float | None) -> float | None:
+def seconds(value: float | None) -> float | None:
     """A wait the record may carry: 0 to ten years; anything else is none."""
     return value if value is not None and 0 <= value <= 315_360_000 else None
 

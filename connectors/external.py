@@ -230,8 +230,9 @@ class External:
         elif command.verb == "call":
             self._unknown(ctx, command)
         elif event.said is ABSENT or state == "barred":
-            if external and state != "barred":
-                self._bar(ctx, command)
+            if external and state not in ("barred", "absent"):
+                entry = self._entry(ctx, command, "absent")
+                ledger.close(ctx, command.action_id, command.attempt, entry)
             reply(ctx, command, encode(self._answers.of(command, "absent")), headers)
         else:
             why = Failure("unknown", "unclear", "nobody can tell whether the call happened")

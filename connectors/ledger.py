@@ -1,8 +1,8 @@
 """What a worker durably knows of its `external` calls.
 
 Open: ``o/<run>/<n>/<attempt>``, written before the call begins (state ``started``). Closed:
-``l/<run>/<n>/<attempt>``: ``finished`` with the result as it was sent, or ``barred``: this attempt
-never begins. So taking over a partition looks at the open ones alone. Closed entries are
+``l/<run>/<n>/<attempt>``: ``finished`` with the result as it was sent; ``barred``: this attempt
+never began and never will; ``absent``: it began, and the tool's query says it did not happen. So taking over a partition looks at the open ones alone. Closed entries are
 deleted one day after the commands topic has forgotten the command: until then a command that
 turns up again finds its answer here.
 """
@@ -33,7 +33,7 @@ SETTLE = b"s"
 class LedgerEntry(Struct, omit_defaults=True, kw_only=True):
     """One attempt of an external action."""
 
-    state: Annotated[str, doc("started, finished or barred")]
+    state: Annotated[str, doc("started, finished, barred or absent")]
     owner: Annotated[str, doc("instance id of the worker that wrote it")]
     target: Annotated[str, doc("the tool")]
     at: Annotated[int, doc("ms; when it started, ended or was barred")]
@@ -81,7 +81,7 @@ def start(ctx: Context, action_id: str, attempt: int, entry: LedgerEntry) -> Non
 
 
 def close(ctx: Context, action_id: str, attempt: int, entry: LedgerEntry) -> None:
-    """Finished or barred; remembered until the command can't come again."""
+    """Finished, barred or absent; remembered until the command can't come again."""
     key = attempt_key(action_id, attempt)
     ctx.delete(OPEN + key)
     ctx.put(CLOSED + key, entry)

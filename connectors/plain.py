@@ -10,7 +10,7 @@
 | Decimal, UUID, Path | text |
 | Enum | its value |
 | dataclass, pydantic model, msgspec Struct | object |
-| NaN, Infinity, bytes, half characters, depth over 100, anything else | refused |
+| NaN, Infinity, bytes, half characters, depth over 90, anything else | refused |
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import msgspec
 
 from .errors import ResultError
 
-MAX_DEPTH = 100
+MAX_DEPTH = 90
+"""A record holds at most 100, and the result lies some levels down in it."""
 
 
 def plain(value: Any, path: str = "$.result", depth: int = 0) -> Any:

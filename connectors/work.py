@@ -79,7 +79,8 @@ class Work:
 
     async def _run(self, call: Call) -> None:
         if call.effect != "external" and not call.assignment.alive:
-            self.not_begun(call)
+            self._gate.leave(call.command.target)
+            self._abandon(call)
             return None
         if call.staged:
             late = time.monotonic() - call.staged - LATE_START_SECONDS
@@ -153,6 +154,12 @@ class Work:
         if busy_on is not None:
             busy_on.busy(-1)
 
+    def _abandon(self, call: Call) -> None:
+        """Forget a call of a partition given up. Its records stay unfinished: the next owner calls."""
+        with self.lock:
+            call.holds = []
+        self.forget(call)
+
     def not_begun(self, call: Call) -> None:
         """Give back the place of a call that will not use it."""
         self._gate.leave(call.command.target)
@@ -192,10 +199,9 @@ class Work:
                     continue
                 call.dropped = True
                 phase = call.phase
-            if phase == QUEUED:
-                self.forget(call)
-            else:
-                self.not_begun(call)
+            if phase != QUEUED:
+                self._gate.leave(call.command.target)
+            self._abandon(call)
 
 
 def _nothing() -> None:

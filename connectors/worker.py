@@ -192,6 +192,9 @@ class WorkerProcessor:
             if call is not None and call.phase != STAGED:
                 call.holds.append(ctx.hold())
                 call.assignment = ctx.assignment
+                if call.busy_on is not None and call.busy_on is not ctx.assignment:
+                    call.busy_on = ctx.assignment
+                    call.busy_on.busy(1)
             return call
 
     def _refuse(self, ctx: Context, message: Message, why: Failure) -> None:

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perdure.schemas.records import Usage
-
 from ..errors import describe
-from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of
+from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of, usage_of
 
 
 class PythonFunction:
@@ -67,13 +65,12 @@ def _reply(said: dict[str, Any], name: str, model: str) -> Reply:
     content = text_of(said.get("content"))
     if not content and not calls:
         raise ModelError("model_invalid", "empty_reply", f"{name} said nothing")
-    usage = said.get("usage") or {}
     return Reply(
         content,
         calls,
         said.get("finish_reason") or ("tool_calls" if calls else "stop"),
         model,
-        usage=Usage(usage.get("input_tokens", 0), usage.get("output_tokens", 0)) if usage else None,
+        usage=usage_of(said.get("usage")),
     )
 
 

@@ -32,11 +32,10 @@ import openai
 from openai import AsyncOpenAI
 from perdure.schemas import canonical
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import Usage
 
 from ..errors import connecting
 from ..http import retry_after
-from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of
+from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of, usage_of
 
 _OPTIONAL = ("seed", "temperature")
 _TOO_LONG = (
@@ -183,7 +182,7 @@ def _reply(text: str, request: dict[str, Any], notes: list[str]) -> Reply:
         ) from error
     if not isinstance(body, dict):
         raise ModelError("model_invalid", "bad_body", "the endpoint's answer is no object")
-    usage = _usage(body.get("usage"))
+    usage = usage_of(body.get("usage"), "prompt_tokens", "completion_tokens")
     if body.get("error"):
         said = body["error"]
         words = said.get("message") if isinstance(said, dict) else said
@@ -244,14 +243,6 @@ def _call(made: dict[str, Any], request: dict[str, Any]) -> ToolCall:
         arguments,
         raw,
     )
-
-
-def _usage(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    whole = [c if isinstance(c, int) and not isinstance(c, bool) and c >= 0 else 0 for c in counts]
-    return Usage(whole[0], whole[1])
 
 
 def _refused_option(error: openai.BadRequestError, body: dict[str, Any]) -> str | None:

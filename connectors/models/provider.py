@@ -10,6 +10,7 @@ core's to judge; a provider only brings it into one shape.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -91,6 +92,22 @@ class Provider(Protocol):
 
     async def complete(self, request: dict[str, Any], context: ModelContext) -> Reply:
         """Raises `ModelError`."""
+
+
+def usage_of(said: Any, read: str = "input_tokens", written: str = "output_tokens") -> Usage | None:
+    """What a provider says it counted; what is no count is 0."""
+    if not isinstance(said, dict) or not said:
+        return None
+    usage = Usage(_count(said.get(read)), _count(said.get(written)))
+    cost = said.get("cost")
+    if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 < cost < math.inf:
+        usage.cost = float(cost)
+    return usage
+
+
+def _count(value: Any) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**53
+    return value if whole else 0
 
 
 def text_of(content: Any) -> str | None:

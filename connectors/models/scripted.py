@@ -11,9 +11,8 @@ import json
 from typing import Any
 
 import cel
-from perdure.schemas.records import Usage
 
-from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of
+from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of, usage_of
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,15 +59,12 @@ class Scripted:
                     raw,
                 )
             )
-        usage = template.get("usage") or {}
         return Reply(
             content=text_of(fill(template.get("content"))),
             tool_calls=calls,
             finish_reason=template.get("finish_reason") or ("tool_calls" if calls else "stop"),
             model=(request.get("model") or {}).get("name") or "scripted",
-            usage=Usage(usage.get("input_tokens", 0), usage.get("output_tokens", 0))
-            if usage
-            else None,
+            usage=usage_of(template.get("usage")),
         )
 
 

@@ -74,7 +74,7 @@ def _deep(depth: int) -> list[Any]:
         ({"a": "\ud800"}, "$.result.a: a text with half a character"),
         ({(1, 2): 1}, "the key (1, 2) is no text"),
         ({1: "a", "1": "b"}, "the key '1' is there twice"),
-        (_deep(101), "nested deeper than 100"),
+        (_deep(91), "nested deeper than 90"),
     ],
 )
 def test_refusals_name_the_place(value: Any, says: str) -> None:

@@ -267,7 +267,29 @@ def test_query_that_says_absent_bars_the_attempt_first(world: Make) -> None:
     w.answer(command(effect="external"))
     w.take(command(effect="external", verb="query"))
     w.until(lambda: w.statuses()[-1] == "absent")
-    assert w.ledger() == {"l/r/1/1": "barred"}
+    assert w.ledger() == {"l/r/1/1": "absent"}
+
+
+def test_absent_is_not_the_last_word_while_it_may_still_land(world: Make) -> None:
+    answers: list[Any] = [ABSENT, UNCLEAR, Found("landed")]
+
+    @tool("t", effect="external")
+    async def act() -> None:
+        raise RuntimeError("who knows")
+
+    @act.query
+    async def find() -> Any:
+        return answers.pop(0)
+
+    w = world(act)
+    w.answer(command(effect="external"))
+    for n, status in ((3, "absent"), (4, "unknown"), (5, "succeeded")):
+        w.take(command(effect="external", verb="query"))
+        w.until(lambda n=n: len(w.results()) == n)
+        assert w.statuses()[-1] == status
+    w.take(command(effect="external"))  # the attempt itself never begins again
+    assert w.statuses()[-1] == "succeeded"
+    assert w.worker.running == 0
 
 
 def test_query_that_is_unclear_or_raises_stays_unknown(world: Make) -> None:
@@ -455,6 +477,53 @@ def test_external_call_that_waits_for_a_place_is_not_in_the_ledger(world: Make) 
     w.until(lambda: w.assignment.in_flight == 0)
 
 
+def test_a_command_that_waited_too_long_for_a_place_is_not_called(world: Make) -> None:
+    go = threading.Event()
+    ran = []
+
+    @tool("t", effect="read_only")
+    def act(n: int) -> None:
+        ran.append(n)
+        go.wait(5)
+
+    w = world(act, threads_per_tool=1)
+    for n in (1, 2):
+        w.take(command(action_id=f"r/{n}", arguments={"n": n}, expires_at=w.now + 10))
+    w.until(lambda: ran == [1])
+    w.now += 10
+    go.set()
+    w.until(lambda: len(w.results()) == 2)
+    codes = {r["status"]: r.get("error", {}).get("code") for r in w.results()}
+    assert codes == {"succeeded": None, "failed": "EXPIRED"}
+    assert ran == [1]
+
+
+def test_fast_call_that_runs_on_finishes_the_record_of_the_partition_come_back(
+    world: Make,
+) -> None:
+    go = threading.Event()
+    calls = []
+
+    @tool("t", effect="idempotent")
+    def act() -> None:
+        calls.append(1)
+        go.wait(5)
+
+    w = world(act)
+    w.take(command(effect="idempotent"))
+    w.until(lambda: calls == [1])
+    w.worker.revoked(w.assignment)
+    w.assignment.alive = False
+    w.assignment = FakeAssignment()
+    w.live()
+    w.take(command(effect="idempotent"))
+    assert w.assignment.in_flight == 1
+    go.set()
+    w.until(lambda: w.holds[1].finished)
+    assert w.assignment.in_flight == 0
+    assert (calls, w.statuses()) == ([1], ["succeeded"])
+
+
 def test_revoke_drops_what_waits_and_gives_its_place_back(world: Make) -> None:
     go = threading.Event()
     ran = []
@@ -471,6 +540,7 @@ def test_revoke_drops_what_waits_and_gives_its_place_back(world: Make) -> None:
     go.set()
     w.until(lambda: w.worker.running == 0)
     assert ran == [1]
+    assert not w.holds[0].finished  # the next owner takes the command again
     assert w.ledger() == {"l/r/1/1": "finished"}
     w.take(command(effect="external", action_id="r/5", arguments={"n": 5}))
     w.until(lambda: w.worker.running == 0)

@@ -162,6 +162,7 @@ class World:
             producer=self.producer,
             models=Providers() if models else None,
             blobs=blobs,
+            clock=lambda: self.now,
         )
 
     def close(self) -> None:
