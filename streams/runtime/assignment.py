@@ -78,6 +78,11 @@ class OwnedPartition:
         return sum(o.unfinished for o in self.offsets.values())
 
     @property
+    def span(self) -> int:
+        """From the lowest unfinished record to the newest taken."""
+        return max((o.span for o in self.offsets.values()), default=0)
+
+    @property
     def has_news(self) -> bool:
         return bool(self._inbox or self._finished)
 

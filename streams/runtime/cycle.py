@@ -31,67 +31,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from . import startup
 from .assignment import OwnedPartition
 from .clock import Clock
-from .errors import Aborted, GroupFenced, RuntimeFault, StoreCorrupt, Unanswered
-from .forwarding import Misrouted, forward, unwrap
+from .errors import Aborted, GroupFenced, Unanswered
 from .global_topics import GlobalTopics
 from .health import Health
 from .membership import Membership
-from .partitioner import partition_of
 from .ports import End, Kafka
-from .processor import Context, Message, Processor, Record, Undecodable
-from .savepoint import Output, Savepoint
+from .processing import Processing
+from .processor import Processor, Record
 from .settings import RuntimeSettings
 from .store import OFFSETS_KEY, Stores
-from .timers import timer_key
+from .work import Work
 
 log = logging.getLogger(__name__)
 
-_NEVER_CAUGHT = (RuntimeFault, StoreCorrupt, MemoryError)
-"""Not a processor's mistakes, though they come out of its calls."""
-
-
-class Taken:
-    """The inputs of one partition that a cycle took: given back when it is void."""
-
-    __slots__ = ("announced", "events", "items", "timers_held_back", "timers_looked_at")
-
-    def __init__(self) -> None:
-        self.items: list[Record | End] = []
-        self.events: list[Any] = []
-        self.announced = False
-        self.timers_looked_at = False
-        self.timers_held_back = False
-
-
-class Work:
-    """What one cycle took and staged."""
-
-    __slots__ = ("actions", "counts", "inputs", "outputs", "size", "staged", "taken")
-
-    def __init__(self) -> None:
-        self.taken: dict[OwnedPartition, Taken] = {}
-        self.staged: set[OwnedPartition] = set()
-        self.outputs: list[Output] = []
-        self.actions: list[Callable[[], None]] = []
-        self.size = 0
-        self.inputs = 0
-        self.counts: dict[str, int] = {}
-
-    def of(self, own: OwnedPartition) -> Taken:
-        taken = self.taken.get(own)
-        if taken is None:
-            taken = self.taken[own] = Taken()
-        return taken
-
-    def count(self, what: str, n: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + n
+REPORT_MS = 50
 
 
 class Cycle:
@@ -114,8 +72,11 @@ class Cycle:
         self._stopping = False
         self._aborted_in_a_row = 0
         self._plain_commit_at = 0.0
+        self._counts: dict[str, int] = {}
+        self._committed_at = 0
+        self._reported: tuple[int, int, int] | None = None
+        self._report_at = 0
         self._expecting = 0  # polls since something in flight last reported
-        self._turn = 0
         self._admin = kafka.admin()
         started = startup.start(processor, settings, kafka, self._admin)
         self._producer = started.producer
@@ -132,6 +93,9 @@ class Cycle:
             self._wake,
         )
         self._members.settle = self._settle
+        self._processing = Processing(
+            processor, settings, clock, lambda own: self._members.restart(own, wipe=True)
+        )
         self._globals = GlobalTopics(
             started.global_counts,
             self._admin,
@@ -153,6 +117,7 @@ class Cycle:
         self._report()
 
     def _poll(self) -> None:
+        self._pause_or_resume()
         waiting = sum(len(own.pending) for own in self._members.live if not own.paused)
         limit = max(1, self._settings.max_batch - waiting)
         owned = self._members.owned
@@ -171,7 +136,7 @@ class Cycle:
     def _poll_timeout(self, waiting: int) -> float:
         """Short while something may come from elsewhere: a poll can't be woken."""
         members = self._members
-        if self._wake.is_set() or waiting:
+        if self._wake.is_set() or waiting or any(own.has_news for own in members.live):
             self._wake.clear()
             self._expecting = 0
             return 0
@@ -189,13 +154,22 @@ class Cycle:
                 longest = min(longest, max(own.timers.wake_at - now, 0) / 1000)
         return longest
 
-    # 2. Process
+    def _pause_or_resume(self) -> None:
+        """A partition with too many unfinished records takes no more until half are done."""
+        for own in self._members.live:
+            span = own.span
+            if not own.paused and span >= self._settings.max_unfinished:
+                own.paused = True
+                self._consumer.pause(own.spots())
+            elif own.paused and span <= self._settings.max_unfinished // 2:
+                own.paused = False
+                self._consumer.resume(own.spots())
 
     def _run(self, owned: Sequence[OwnedPartition]) -> None:
         """Steps 2 to 5 for these partitions."""
         work = Work()
         try:
-            self._process(owned, work)
+            self._processing.process(owned, work, timers=not self._stopping)
             if work.staged:
                 changelog_offsets = self._commit(work)
                 self._store(work, changelog_offsets)
@@ -208,228 +182,6 @@ class Cycle:
         self._settled(work)
         for action in work.actions:  # 5. Act
             action()
-
-    def _process(self, owned: Sequence[OwnedPartition], work: Work) -> None:
-        self._turn += 1
-        first = self._turn % len(owned) if owned else 0  # nobody is always last
-        deadline = self._clock.monotonic() + self._settings.max_processing_ms / 1000
-        now = self._clock.now_ms()
-        for own in (*owned[first:], *owned[:first]):
-            own.now = max(own.now, now)
-            own.notice_finished()
-            try:
-                if not own.announced:
-                    work.of(own).announced = own.announced = True
-                    self._attempt(own, work, self._processor.live, None)
-                self._take_events(own, work, deadline)
-                self._take_records(own, work, deadline)
-                self._take_timers(own, work, deadline)
-            except StoreCorrupt as e:
-                log.error(
-                    "%s: partition %d: the store is corrupt, it is restored anew: %s",
-                    self._processor.name,
-                    own.partition,
-                    e,
-                )
-                self._members.restart(own, wipe=True)
-                raise Aborted(f"the store of partition {own.partition} is corrupt") from e
-
-    def _full(self, work: Work, deadline: float) -> bool:
-        return (
-            work.inputs >= self._settings.max_batch
-            or work.size >= self._settings.max_staged_bytes
-            or self._clock.monotonic() >= deadline
-        )
-
-    def _take_events(self, own: OwnedPartition, work: Work, deadline: float) -> None:
-        while own.has_news and not self._full(work, deadline):
-            try:
-                event = own.take_event()
-            except IndexError:
-                return
-            work.of(own).events.append(event)
-            work.inputs += 1
-            self._attempt(own, work, partial(_completed, self._processor, event), None)
-
-    def _take_records(self, own: OwnedPartition, work: Work, deadline: float) -> None:
-        pending = own.pending
-        if not pending:
-            if own.paused:
-                self._pause_or_resume(own)
-            return
-        items = work.of(own).items
-        longest = self._settings.max_unfinished
-        while pending and not self._full(work, deadline):
-            item = pending[0]
-            offsets = own.offsets[item.topic]
-            if type(item) is Record:
-                if offsets.span >= longest:
-                    break
-                pending.popleft()
-                items.append(item)
-                work.inputs += 1
-                if item.offset >= offsets.position and not offsets.is_done(item.offset):
-                    own.taking = (item.topic, item.offset)
-                    self._take_record(own, work, item)
-                offsets.advance(item.offset + 1)
-            else:
-                pending.popleft()
-                items.append(item)
-                offsets.advance(item.offset)
-        self._pause_or_resume(own)
-
-    def _take_record(self, own: OwnedPartition, work: Work, record: Record) -> None:
-        work.count("records")
-        processor = self._processor
-        savepoint = Savepoint(own, processor.encode, record)
-        message: Message | None = None
-        came_from = record
-        try:
-            if record.topic == processor.forwarded:
-                record = unwrap(record)
-            message = processor.read(record)
-            if message is None:
-                work.count("dropped")
-                return
-            if message.owner is not None:
-                target = partition_of(message.owner, own.partitions)
-                if target != own.partition:
-                    self._send_home(savepoint, work, came_from, message.owner, target)
-                    savepoint.merge(work)
-                    return
-            processor.process(savepoint, message)
-            savepoint.merge(work)
-        except (Undecodable, Misrouted) as e:
-            reason, detail = (
-                (e.reason, e.detail) if isinstance(e, Undecodable) else ("misrouted", str(e))
-            )
-            self._bury(own, work, record, reason, detail)
-        except _NEVER_CAUGHT:
-            raise
-        except Exception as e:
-            self._failed(own, work, e, record, message, None)
-
-    def _send_home(
-        self, savepoint: Savepoint, work: Work, record: Record, owner: str, target: int
-    ) -> None:
-        to = self._processor.forwarded
-        if to is None or record.topic == to:
-            raise Misrouted(f"partition {target} owns it")
-        savepoint.send_as_it_came(forward(record, to, owner, target))
-        work.count("forwarded")
-
-    def _take_timers(self, own: OwnedPartition, work: Work, deadline: float) -> None:
-        if own.leaving or self._stopping:
-            return
-        fired = 0
-        for due, key in own.timers.due(own.now, own.position):
-            taken = work.of(own)
-            taken.timers_looked_at = True
-            stored = timer_key(due, key)
-            if stored in own.state.overlay.raw:  # cancelled earlier in this cycle
-                continue
-            delay = self._processor.timer_delay(key, due, own.live_since)
-            if delay and own.now < own.live_since + delay:
-                taken.timers_held_back = True
-                continue
-            fired += 1
-            work.count("timers")
-            self._attempt(own, work, partial(_timer, self._processor, due, key), (due, key))
-            if fired >= self._settings.max_timers or self._full(work, deadline):
-                break
-
-    def _attempt(
-        self,
-        own: OwnedPartition,
-        work: Work,
-        call: Callable[[Context], None],
-        timer: tuple[int, bytes] | None,
-    ) -> None:
-        savepoint = Savepoint(own, self._processor.encode, None)
-        if timer is not None:
-            savepoint.cancel_timer(*timer)
-        try:
-            call(savepoint)
-            savepoint.merge(work)
-        except _NEVER_CAUGHT:
-            raise
-        except Exception as e:
-            self._failed(own, work, e, None, None, timer)
-
-    def _failed(
-        self,
-        own: OwnedPartition,
-        work: Work,
-        error: Exception,
-        record: Record | None,
-        message: Message | None,
-        timer: tuple[int, bytes] | None,
-    ) -> None:
-        """The savepoint is discarded; the processor says in a new one what becomes of the input."""
-        work.count("failed")
-        log.warning(
-            "%s: partition %d: an input failed: %s",
-            self._processor.name,
-            own.partition,
-            _where(error),
-        )
-        log.debug("the whole of it", exc_info=error)
-        savepoint = Savepoint(own, self._processor.encode, record)
-        if timer is not None:
-            savepoint.cancel_timer(*timer)
-        try:
-            if record is not None and message is None:
-                savepoint.dead_letter(record, "internal_error", f"{type(error).__name__}: {error}")
-                work.count("dead")
-            else:
-                self._processor.failed(
-                    savepoint, message, None if timer is None else timer[1], error
-                )
-            savepoint.merge(work)
-        except _NEVER_CAUGHT:
-            raise
-        except Exception as e:
-            log.error(
-                "%s: partition %d: failed() itself failed: %s",
-                self._processor.name,
-                own.partition,
-                _where(e),
-            )
-            self._last_resort(own, work, record, timer, error)
-
-    def _last_resort(
-        self,
-        own: OwnedPartition,
-        work: Work,
-        record: Record | None,
-        timer: tuple[int, bytes] | None,
-        error: Exception,
-    ) -> None:
-        """One input must never stop a partition: a record is buried, a timer deleted."""
-        savepoint = Savepoint(own, self._processor.encode, record)
-        if timer is not None:
-            savepoint.cancel_timer(*timer)
-        if record is not None:
-            savepoint.dead_letter(record, "internal_error", f"{type(error).__name__}: {error}")
-            work.count("dead")
-        savepoint.merge(work)
-
-    def _bury(
-        self, own: OwnedPartition, work: Work, record: Record, reason: str, detail: str
-    ) -> None:
-        savepoint = Savepoint(own, self._processor.encode, record)
-        savepoint.dead_letter(record, reason, detail)
-        savepoint.merge(work)
-        work.count("dead")
-
-    def _pause_or_resume(self, own: OwnedPartition) -> None:
-        span = max(o.span for o in own.offsets.values())
-        if not own.paused and span >= self._settings.max_unfinished:
-            own.paused = True
-            self._consumer.pause(own.spots())
-        elif own.paused and span <= self._settings.max_unfinished // 2:
-            own.paused = False
-            self._consumer.resume(own.spots())
 
     # 3. Commit
 
@@ -495,7 +247,7 @@ class Cycle:
                 for offsets in own.offsets.values():
                     offsets.rewind()
         self._aborted_in_a_row += 1
-        self._health.count(aborts=1)
+        self._count({"aborts": 1})
         log.warning(
             "%s: transaction aborted, %d inputs are taken again: %s",
             self._processor.name,
@@ -524,10 +276,8 @@ class Cycle:
                 own.timers.done(own.now, taken.timers_held_back)
         if work.staged:
             work.count("commits")
-        if work.counts:
-            self._health.count(**work.counts)
-        if work.staged:
-            self._health.update(last_commit_at=self._clock.now_ms())
+            self._committed_at = self._clock.now_ms()
+        self._count(work.counts)
 
     # Giving up
 
@@ -538,6 +288,8 @@ class Cycle:
             self._run([own for own in leaving if own.announced])
             busy = sum(own.in_flight for own in leaving)
             if not busy and not any(own.has_news for own in leaving):
+                return
+            if self._aborted_in_a_row > 3:  # not ours any more: the next owner settles it
                 return
             if self._clock.monotonic() >= deadline:
                 log.warning(
@@ -571,24 +323,29 @@ class Cycle:
             self._producer.close()
             self._admin.close()
 
+    def _count(self, counts: Mapping[str, int]) -> None:
+        for what, n in counts.items():
+            self._counts[what] = self._counts.get(what, 0) + n
+
     def _report(self) -> None:
+        """To the health's readers: at most 20 times a second, or when partitions come and go."""
         members = self._members
-        self._health.count(cycles=1)
-        self._health.update(
+        self._count({"cycles": 1})
+        now = self._clock.now_ms()
+        seen = (len(members.live), len(members.restoring), len(members.stopped))
+        if seen == self._reported and now < self._report_at:
+            return
+        self._reported, self._report_at = seen, now + REPORT_MS
+        counts, self._counts = self._counts, {}
+        self._health.report(
+            counts,
             live=tuple(sorted(own.partition for own in members.live)),
             restoring={p: r.doing for p, r in members.restoring.items()},
             stopped=dict(members.stopped),
             paused=tuple(own.partition for own in members.live if own.paused),
-            last_cycle_at=self._clock.now_ms(),
+            last_cycle_at=now,
+            last_commit_at=self._committed_at,
         )
-
-
-def _completed(processor: Processor, event: Any, ctx: Context) -> None:
-    processor.completed(ctx, event)
-
-
-def _timer(processor: Processor, due: int, key: bytes, ctx: Context) -> None:
-    processor.timer(ctx, key, due)
 
 
 def _noting(written: dict[OwnedPartition, int], own: OwnedPartition) -> Callable[[int], None]:
@@ -596,16 +353,3 @@ def _noting(written: dict[OwnedPartition, int], own: OwnedPartition) -> Callable
         written[own] = offset
 
     return note
-
-
-def _where(error: Exception) -> str:
-    """Type and place; the text may hold a payload."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    place = (
-        ""
-        if at is None
-        else f" at {at.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{at.tb_lineno}"
-    )
-    return f"{type(error).__name__}{place}"

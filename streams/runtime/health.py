@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -44,11 +44,12 @@ class Health:
         with self._lock:
             self._snapshot = replace(self._snapshot, **changes)  # type: ignore[arg-type]
 
-    def count(self, **amounts: int) -> None:
+    def report(self, counts: Mapping[str, int], **changes: object) -> None:
+        """``counts`` are added to the counters."""
         with self._lock:
             now = self._snapshot
-            sums = {name: getattr(now, name) + n for name, n in amounts.items() if n}
-            self._snapshot = replace(now, **sums)
+            sums = {name: getattr(now, name) + n for name, n in counts.items()}
+            self._snapshot = replace(now, **sums, **changes)  # type: ignore[arg-type]
 
 
 class HealthBoard:

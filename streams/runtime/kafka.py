@@ -228,12 +228,20 @@ class ConfluentTransactionalProducer:
         self._id = transactional_id
         self._prefix = settings.prefix
         self._patience = patience
-        self._producer = Producer(settings.transactional_producer(transactional_id))
+        self._undelivered = ""
+        own = settings.transactional_producer(transactional_id)
+        self._producer = Producer(own | {"on_delivery": self._on_delivery})
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        """The commit only says that something was not delivered; keep what and why."""
+        if error is not None and not self._undelivered:
+            self._undelivered = f"; not delivered to {message.topic()}: {error.str()}"
 
     def start(self) -> None:
         self._call("init_transactions", self._producer.init_transactions)
 
     def begin(self) -> None:
+        self._undelivered = ""
         try:
             self._producer.begin_transaction()
         except KafkaException as e:
@@ -304,7 +312,7 @@ class ConfluentTransactionalProducer:
             return GroupFenced(text)
         if what == "abort":
             return RuntimeFault(text)
-        return Aborted(text)
+        return Aborted(text + self._undelivered)
 
 
 def _on_delivery(delivered: Callable[[int], None] | None) -> Callable[[Any, Any], None] | None:

@@ -236,11 +236,13 @@ class Membership:
         own.live_since = own.now
         own.phase = Phase.LIVE
         self._changelog_ids[own.partition] = restoration.topic_id
+        times = ", ".join(f"{what} {s:.2f}" for what, s in restoration.took.items())
         log.info(
-            "%s: partition %d is live, changelog offset %d",
+            "%s: partition %d is live at changelog offset %d (seconds: %s)",
             self._processor.name,
             own.partition,
             restoration.position,
+            times,
         )
 
     def written(self, own: OwnedPartition, changelog_offset: int) -> StoreMeta:

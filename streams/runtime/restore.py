@@ -61,6 +61,8 @@ class Restoration:
         self.starts: dict[str, tuple[int, set[int]]] = {}  # topic: position, finished above it
         self.ready = False
         self.doing = "offsets"
+        self.took: dict[str, float] = {}  # s, by what it was at
+        self._phase, self._phase_began = self.doing, clock.monotonic()
         self._spot = Spot(changelog, own.partition)
         self._group = group
         self._owner = owner
@@ -100,10 +102,16 @@ class Restoration:
             self.store = None
 
     def _go(self, doing: str, step: Any) -> None:
-        self.doing = doing
+        self._enter(doing)
         self._step = step
-        self._progress_at = self._clock.monotonic()
+        self._progress_at = self._phase_began
         step()
+
+    def _enter(self, doing: str) -> None:
+        now = self._clock.monotonic()
+        self.took[self._phase] = now - self._phase_began
+        self.doing = self._phase = doing
+        self._phase_began = now
 
     # (a)
     def _take_offsets(self) -> None:
@@ -228,7 +236,7 @@ class Restoration:
         self.own.topic_ids = {t: self._ids[t] for t in self.own.topics}
         for topic in self.own.topics:
             self.starts[topic] = self._start_of(topic, stored)
-        self.doing = "ready"
+        self._enter("ready")
         self.ready = True
 
     # what (d) starts from

@@ -16,7 +16,7 @@ from .timers import timer_key
 
 if TYPE_CHECKING:
     from .assignment import OwnedPartition
-    from .cycle import Work
+    from .work import Work
 
 MAX_RECORD_BYTES = 1_000_000
 _TIMER_SET = b"\x01"  # not empty: clients differ on whether an empty value is a deletion

@@ -164,8 +164,8 @@ def test_finished_records_are_not_handed_out_again(world: World, tmp_path: Path)
     for offset in (0, 2, 5):
         holds[offset].finish()
     assert first.health.commits == 0
-    first.until(lambda: not first.cycle._members.owned[0].dirty, "committed plainly")
-    first.cycle._members.owned[0].offsets[LEFT].dirty = True
+    own = first.cycle._members.owned[0]
+    first.until(lambda: own.unfinished == 3 and not own.dirty, "committed plainly")
     first.vanish()  # killed: calls 1, 3 and 4 were under way
     held_before = dict(holds)
     holds.clear()

@@ -1,0 +1,48 @@
+"""What one cycle took and staged: committed together, or given back as if never taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .assignment import OwnedPartition
+from .ports import End
+from .processor import Record
+from .savepoint import Output
+
+
+class Taken:
+    """The inputs of one partition that a cycle took: given back when it is void."""
+
+    __slots__ = ("announced", "events", "items", "timers_held_back", "timers_looked_at")
+
+    def __init__(self) -> None:
+        self.items: list[Record | End] = []
+        self.events: list[Any] = []
+        self.announced = False
+        self.timers_looked_at = False
+        self.timers_held_back = False
+
+
+class Work:
+    """What one cycle took and staged."""
+
+    __slots__ = ("actions", "counts", "inputs", "outputs", "size", "staged", "taken")
+
+    def __init__(self) -> None:
+        self.taken: dict[OwnedPartition, Taken] = {}
+        self.staged: set[OwnedPartition] = set()
+        self.outputs: list[Output] = []
+        self.actions: list[Callable[[], None]] = []
+        self.size = 0
+        self.inputs = 0
+        self.counts: dict[str, int] = {}
+
+    def of(self, own: OwnedPartition) -> Taken:
+        taken = self.taken.get(own)
+        if taken is None:
+            taken = self.taken[own] = Taken()
+        return taken
+
+    def count(self, what: str, n: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + n
