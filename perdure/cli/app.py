@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from . import console
+from . import approval_commands, console, run_commands, setup_commands
+from .options import (
+    Bootstrap,
+    DataDir,
+    Instance,
+    Json,
+    LogLevel,
+    Metrics,
+    Partitions,
+    Prefix,
+    Tools,
+    flags,
+)
 
 app = typer.Typer(
     name="perdure",
@@ -18,48 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="an existing Kafka (or PERDURE_BOOTSTRAP_SERVERS)",
-    ),
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option("--topic-prefix", help="before every topic, group and transactional id"),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="stores, locks, blobs, the embedded Kafka (.perdure)"),
-]
-Instance = Annotated[
-    str | None,
-    typer.Option("--instance-id", help="who this process is, also after a restart (host name)"),
-]
-Partitions = Annotated[
-    int | None,
-    typer.Option(
-        "--partitions", help="partitions of a new deployment (2; 12 advised on a cluster)"
-    ),
-]
-Metrics = Annotated[
-    int | None,
-    typer.Option("--metrics-port", help="serve /live, /ready and /metrics (0: any free port)"),
-]
-LogLevel = Annotated[str | None, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON document a line on stdout")]
-Tools = Annotated[
-    list[str] | None,
-    typer.Option("--tools", help="file or module with @tool functions (repeatable)"),
-]
-
-
-def flags(**given: Any) -> dict[str, Any]:
-    """Only the flags that were given."""
-    return {name: value for name, value in given.items() if value is not None}
 
 
 @app.command()
@@ -165,6 +135,67 @@ def worker(
         )
     )  # fmt: skip
     console.guarded(lambda: run_worker(made, tool_paths(list(tools or [])), queues))
+
+
+@app.command()
+def bench(
+    runs: Annotated[int, typer.Option("--runs", min=1, help="runs in all")] = 600,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="steps of each run")] = 10,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="runs at once")] = 50,
+    history_bytes: Annotated[
+        int, typer.Option("--history-bytes", min=0, help="bytes of each tool result")
+    ] = 0,
+    effect: Annotated[
+        str, typer.Option("--effect", help="read_only, or external: the path through the ledger")
+    ] = "read_only",
+    alone: Annotated[
+        int, typer.Option("--alone", min=0, help="runs taken one at a time, for latency (0: none)")
+    ] = 10,
+    long_steps: Annotated[
+        int,
+        typer.Option("--long-steps", min=0, help="also compare the ends of a run of so many steps"),
+    ] = 0,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="partitions of the deployment")
+    ] = 2,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the whole path on a deployment of its own (embedded Kafka, engine, worker).
+
+    Example: perdure bench --runs 600 --steps 10 --concurrency 50 --json
+    """
+    from .bench import Load
+    from .bench import bench as body
+
+    if effect not in ("read_only", "external"):
+        console.leave(console.USAGE, "--effect takes read_only or external")
+    load = Load(runs, steps, concurrency, history_bytes, effect, alone, long_steps)
+    console.guarded(lambda: body(load, data_dir, partitions, as_json))
+
+
+@app.command()
+def demo(
+    kills: Annotated[
+        bool, typer.Option("--kills/--no-kills", help="kill -9 engine and worker three times each")
+    ] = True,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="then leave one approval open and everything running")
+    ] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Refund requests under fire: kills, flaky services, approvals; judged from outside.
+
+    Example: perdure demo --keep
+    """
+    from .demo import demo as body
+
+    console.guarded(lambda: body(kills=kills, keep=keep, as_json=as_json, data_dir=data_dir))
+
+
+for group in (run_commands.app, approval_commands.app, setup_commands.app):
+    app.add_typer(group)
 
 
 def run() -> None:

@@ -6,13 +6,16 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
 from pydantic import ValidationError
 
 from perdure.settings import Settings
+
+if TYPE_CHECKING:
+    from perdure.client import Client
 
 OK, FAILED, USAGE, NO_KAFKA, WAITS, TAKEN = 0, 1, 2, 3, 4, 5
 """Exit codes (contract section 9)."""
@@ -55,24 +58,39 @@ def connected(**flags: Any) -> Settings:
     """Settings of a command that needs a running Kafka."""
     made = settings(**flags)
     if made.bootstrap_servers is None:
-        found = running_broker(made)
+        found = running(made)
         if found is None:
             leave(
                 USAGE,
                 "no Kafka given: use --bootstrap-servers or PERDURE_BOOTSTRAP_SERVERS, or start one with `perdure up`",
             )
-        made = made.model_copy(update={"bootstrap_servers": found})
+        if "topic_prefix" in made.model_fields_set:
+            found.pop("topic_prefix", None)
+        made = made.model_copy(update=found)
     return made
 
 
-def running_broker(made: Settings) -> str | None:
-    """The address that `perdure up` noted in this data directory, if it is still up."""
+def running(made: Settings) -> dict[str, str] | None:
+    """What `perdure up` noted in this data directory: where its Kafka is, and its prefix."""
     try:
         noted = json.loads((made.data_dir / "up.json").read_text())
     except (OSError, ValueError):
         return None
-    servers = noted.get("bootstrap_servers")
-    return servers if isinstance(servers, str) else None
+    if not isinstance(noted, dict) or not isinstance(noted.get("bootstrap_servers"), str):
+        return None
+    return {
+        name: noted[name]
+        for name in ("bootstrap_servers", "topic_prefix")
+        if isinstance(noted.get(name), str)
+    }
+
+
+def client(**flags: Any) -> Client:
+    """A client of the deployment the flags name."""
+    from perdure.client import Client
+
+    made = connected(**flags)
+    return Client(made.bootstrap_servers or "", topic_prefix=made.topic_prefix, kafka=made.kafka)
 
 
 def guarded(work: Callable[[], T]) -> T:
@@ -82,6 +100,7 @@ def guarded(work: Callable[[], T]) -> T:
     from perdure.connectors.loading import LoadError
     from perdure.schemas.errors import RecordError
     from perdure.streams.cluster.errors import ClusterError
+    from perdure.streams.core.apply import BrokenHistory
     from perdure.streams.runtime.errors import RuntimeFault
     from perdure.topics_reader import NoTopic, Unreachable
 
@@ -93,6 +112,8 @@ def guarded(work: Callable[[], T]) -> T:
         leave(error.exit_code, str(error))
     except (NoTopic, SubmitError, RecordError) as error:
         leave(FAILED, str(error))
+    except BrokenHistory as error:
+        leave(FAILED, f"the events are not sound: {error}. `perdure verify RUN` says where")
     except (AgentsError, LoadError, ValueError) as error:
         leave(USAGE, str(error))
     except KeyboardInterrupt:

@@ -1,0 +1,65 @@
+"""The bodies of ``perdure apply`` and ``perdure delete``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from perdure.agents import check_tools, load_agents, newer
+from perdure.client import Client
+from perdure.schemas.records import AgentSpec
+
+from .console import FAILED, USAGE, leave, line, say
+
+
+def apply(file: Path, connect: Callable[[], Client], as_json: bool) -> None:
+    """Put a file's agents into force, all of them or none. Raises what `load_agents` raises."""
+    agents = load_agents(file)
+    client = connect()
+    problems = check_tools(agents, client.tools())
+    if problems:
+        for problem in problems:
+            say(f"perdure: {problem}")
+        leave(FAILED, "nothing was applied: start a worker that has the tools, or correct the file")
+    known = client.agents()
+    changed = {agent.name: agent for agent in newer(agents, known)}
+    for name, agent in changed.items():
+        client.catalog(f"agent/{name}", agent)
+    for agent in agents:
+        now = changed.get(agent.name)
+        before = known.get(agent.name)
+        what = "unchanged" if now is None else "new" if before is None else "changed"
+        version = (now or before or agent).version
+        fields = _differences(before, now) if before is not None and now is not None else []
+        if as_json:
+            line({"agent": agent.name, "change": what, "version": version, "fields": fields})
+        else:
+            about = f": {', '.join(fields)}" if fields else ""
+            print(f"agent/{agent.name}  {what}, version {version}{about}", flush=True)
+
+
+def _differences(before: AgentSpec, now: AgentSpec) -> list[str]:
+    return [
+        name
+        for name in AgentSpec.__struct_fields__
+        if name != "version"
+        and msgspec.to_builtins(getattr(before, name)) != msgspec.to_builtins(getattr(now, name))
+    ]
+
+
+def delete(name: str, connect: Callable[[], Client]) -> None:
+    """Take an agent out of the catalog."""
+    kind, _, agent = name.partition("/")
+    if kind != "agent" or not agent:
+        leave(USAGE, "say what to delete as agent/NAME")
+    client = connect()
+    known = client.agents()
+    if agent not in known:
+        near = difflib.get_close_matches(agent, list(known), 1)
+        hint = f"; did you mean agent/{near[0]}?" if near else ""
+        leave(FAILED, f"there is no agent {agent}{hint}")
+    client.catalog(name, None)
+    say(f"{name} is deleted; its running runs go on with the definition they started with")

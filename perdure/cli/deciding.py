@@ -1,0 +1,147 @@
+"""Decisions and control requests: built from flags, sent, and their verdict told."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from perdure.client import Client
+from perdure.schemas import codec, topics
+from perdure.schemas.canonical import parse
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import ApprovalDecision, ApprovalRequest, ControlRequest, Verdict
+
+from .console import FAILED, USAGE, leave, line, say
+from .terminal import safe, user_name
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def decision_of(
+    approval: str,
+    decision: str,
+    approver: str | None,
+    *,
+    reason: str | None = None,
+    arguments: str | None = None,
+    answer: str | None = None,
+    text: str | None = None,
+    digest: str | None = None,
+    budget: dict[str, Any] | None = None,
+) -> ApprovalDecision:
+    """The decision that the flags describe. Ends the command where they break the contract."""
+    plain = {
+        "approval_id": approval,
+        "decision": decision,
+        "approver": approver or _self(),
+        "reason": reason,
+        "arguments": None if arguments is None else _json("--arguments", arguments),
+        "answer": text if answer is None else _free("--answer", answer),
+        "digest": digest,
+        "budget": budget,
+    }
+    return _made(plain, ApprovalDecision)
+
+
+def control_request(run: str, command: str, by: str | None, **content: Any) -> ControlRequest:
+    """The request that the flags describe."""
+    return _made(
+        {"run_id": run, "command": command, "by": by or user_name(), **content}, ControlRequest
+    )
+
+
+def _made(plain: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return codec.convert(
+            {name: value for name, value in plain.items() if value is not None}, kind
+        )
+    except RecordError as error:
+        leave(USAGE, str(error))
+
+
+def _self() -> str:
+    return user_name() or leave(USAGE, "who decides? give --as NAME")
+
+
+def _json(flag: str, text: str) -> Any:
+    try:
+        return parse(text)
+    except RecordError as error:
+        leave(USAGE, f"{flag}: {error}")
+
+
+def _free(flag: str, text: str) -> Any:
+    """JSON where it looks like JSON, else the text."""
+    if text.lstrip()[:1] in ("{", "[", '"') or text.strip() in ("true", "false", "null"):
+        return _json(flag, text)
+    try:
+        return parse(text)
+    except RecordError:
+        return text
+
+
+# --- sending ----------------------------------------------------------------------------------
+
+
+def decide(client: Client, decision: ApprovalDecision, timeout: float, as_json: bool) -> None:
+    """Send a decision, bound to what the open question shows; ends with 1 if it is refused."""
+    question = client.pending().get(decision.approval_id)
+    if question is not None:
+        _refuse_at_once(question, decision)
+        if decision.digest is None:
+            decision = msgspec.structs.replace(decision, digest=question.digest)
+        if not as_json:
+            say(f"{decision.decision}: {safe(question.title, 200)}")
+    request_id = client.decide(decision)
+    _tell(client, decision.approval_id.rpartition("/")[0], request_id, timeout, as_json)
+
+
+def _refuse_at_once(question: ApprovalRequest, decision: ApprovalDecision) -> None:
+    if decision.decision not in question.allowed_decisions:
+        leave(
+            FAILED,
+            f"a question of kind {question.kind} takes {', '.join(question.allowed_decisions)}, "
+            f"not {decision.decision}",
+        )
+    if (
+        decision.decision in ("reject", "modify", "mark_done", "mark_not_done")
+        and not decision.reason
+    ):
+        leave(USAGE, f"{decision.decision} needs --reason")
+
+
+def ask_control(client: Client, request: ControlRequest, timeout: float, as_json: bool) -> None:
+    """Send a control request; ends with 1 if it is refused."""
+    client.reader.partitions(topics.CONTROL)
+    request_id = client.control(request)
+    _tell(client, request.run_id, request_id, timeout, as_json)
+
+
+def _tell(client: Client, run_id: str, request_id: str, timeout: float, as_json: bool) -> None:
+    verdict = client.verdict(run_id, request_id, timeout)
+    if verdict is None:
+        _no_verdict(timeout)
+    if as_json:
+        line(verdict)
+    told = accepted_text(verdict)
+    if not verdict.accepted:
+        leave(FAILED, told)
+    if not as_json:
+        say(told)
+
+
+def accepted_text(verdict: Verdict) -> str:
+    """The verdict as a sentence."""
+    if not verdict.accepted:
+        return f"refused: {safe(verdict.reason, 500)}"
+    about = f" ({safe(verdict.reason, 200)})" if verdict.reason else ""
+    return f"accepted{about}; {safe(verdict.run_id, 200)} is at version {verdict.version}"
+
+
+def _no_verdict(timeout: float) -> NoReturn:
+    leave(
+        FAILED,
+        f"no verdict after {timeout:g} s: is an engine running? What was sent stands on Kafka and "
+        "is taken as soon as one reads it",
+    )

@@ -1,0 +1,229 @@
+"""The body of ``perdure show``: a run's state, what happened, and where a task is that has no run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perdure.reading import (
+    Scanner,
+    covered_event,
+    event_of,
+    is_over,
+    live,
+    state_of,
+)
+from perdure.schemas import codec, topics
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import Outcome, RunEvent
+from perdure.settings import Settings
+from perdure.streams.core.apply import BrokenHistory, begin, evolve
+from perdure.streams.core.state import Run
+from perdure.streams.engine import layout
+from perdure.topics_reader import NoTopic
+
+from . import timeline
+from .console import FAILED, leave, line
+from .terminal import clock, deadline, emit, now_ms, safe, span
+
+_STYLES = {"done": "green", "failed": "red", "cancelled": "yellow", "waiting_approval": "cyan"}
+
+
+def show(
+    made: Settings, run_id: str, *, follow: bool, events: bool, uncover: bool, as_json: bool
+) -> None:
+    """Print the run; with ``follow`` what comes until it has ended."""
+    scanner = Scanner(made.client_conf(), made.topic_prefix)
+    history = History(uncover)
+    shown_version = -1
+    for raw in scanner.scan([topics.EVENTS], run_id=run_id, follow=follow):
+        if raw is not None:
+            event = event_of(raw) if raw.key == run_id.encode() else None
+            if event is not None and event.run_id == run_id:
+                history.take(event)
+            continue
+        if history.run is None:
+            if not follow:
+                _elsewhere(scanner, run_id, as_json)
+            continue
+        if history.run.header.version != shown_version:
+            quarantine = _quarantine(scanner, run_id) if shown_version < 0 else None
+            _print(history, shown_version, events, as_json, quarantine)
+            shown_version = history.run.header.version
+        if follow and is_over(history.run):
+            return
+
+
+class History:
+    """A run folded event by event, with what may be shown of each."""
+
+    def __init__(self, uncover: bool) -> None:
+        self.uncover = uncover
+        self.run: Run | None = None
+        self.events: list[RunEvent] = []
+
+    def take(self, event: RunEvent) -> None:
+        """Raises `BrokenHistory` where the event can't be the next one."""
+        if self.run is None:
+            self.run = begin(event, lambda key: None)
+        else:
+            try:
+                evolve(self.run, event)
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                raise BrokenHistory(f"event {event.version} ({event.type}): {error}") from error
+        self.events.append(event if self.uncover else covered_event(event, self.run))
+
+
+def _print(
+    history: History,
+    before: int,
+    events: bool,
+    as_json: bool,
+    quarantine: layout.Quarantine | None,
+) -> None:
+    run = history.run
+    assert run is not None
+    if as_json and events:
+        for event in history.events[max(before, 0) :]:
+            line(event)
+        return
+    state = state_of(run, quarantined=quarantine is not None, uncover=history.uncover)
+    if as_json:
+        line(state)
+        return
+    if before < 0:
+        _head(run, state, quarantine)
+    _timeline(history.events, before, events)
+    _foot(run, state)
+
+
+def _head(run: Run, state: dict[str, Any], quarantine: layout.Quarantine | None) -> None:
+    header = run.header
+    flags = ", paused" if header.paused else ""
+    emit(
+        f"{safe(header.run_id, 200)}  {header.status}{flags}  version {header.version}",
+        _STYLES.get(header.status, "bold"),
+    )
+    emit(f"  agent {header.agent}, user {safe(header.user_id)}, session {safe(header.session_id)}")
+    emit(f"  started {clock(header.created_at)}, changed {clock(header.updated_at)}")
+    if run.start.input is not None:
+        emit(f"  input: {safe(run.start.input, 300)}")
+    if quarantine is not None:
+        emit(
+            f"  quarantined since {clock(quarantine.since)}: {safe(quarantine.reason, 300)} "
+            f"({quarantine.parked} records parked; `perdure release {header.run_id}` takes it up)",
+            "red",
+        )
+    if state["plan"]:
+        done = sum(step["status"] == "done" for step in state["plan"])
+        steps = ", ".join(f"{safe(step['id'], 60)} {step['status']}" for step in state["plan"][:20])
+        emit(f"  plan, {done} of {len(state['plan'])} done: {steps}")
+    emit()
+
+
+def _timeline(events: list[RunEvent], before: int, whole: bool) -> None:
+    told = {version: (who, what) for version, _, who, what in timeline.lines(events)}
+    start = events[0].at
+    for event in events:
+        if event.version <= before or (event.version not in told and not whole):
+            continue
+        who, what = told.get(event.version, (event.actor, event.type))
+        emit(f"{event.version:>5} {(event.at - start) / 1000:>9.3f} s  {safe(who, 40):<16} {what}")
+        if whole:
+            emit(f"{'':>9}{event.type} {safe(event.data, 4_000)}")
+
+
+def _foot(run: Run, state: dict[str, Any]) -> None:
+    header = run.header
+    now = now_ms()
+    emit()
+    for wait in state["waiting_for"]:
+        if "approval_id" in wait:
+            asked = run.approval(int(wait["approval_id"].rpartition("/a")[2]))
+            assert asked is not None
+            emit(f"waits for a person ({wait['kind']}): {safe(asked.title, 200)}", "cyan")
+            emit(f"  {deadline(asked.expires_at, asked.on_timeout, now)}")
+            emit(f"  perdure pending, then: perdure decide {wait['approval_id']} DECISION")
+        else:
+            until = wait.get("until")
+            when = "" if until is None else f", again in {span((until - now) / 1000)}"
+            emit(f"waits to try {safe(wait['target'])} again{when}")
+    if header.ending is not None and header.finished_at is None:
+        emit(f"ending as {header.ending.to}: {safe(header.ending.reason, 300)}")
+    usage = state["usage"]
+    cost = f", cost {usage['cost']:g}" if usage["cost"] else ""
+    attempts = sum(action["attempts"] for action in state["actions"])
+    emit(
+        f"{usage['steps']} steps, {len(state['actions'])} actions, {attempts} attempts, "
+        f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost}"
+    )
+    if header.finished_at is not None and header.answer is not None and not header.planned:
+        emit(f"answer: {safe(header.answer, 2_000)}")
+
+
+# --- a task without a run ---------------------------------------------------------------------
+
+
+def _quarantine(scanner: Scanner, run_id: str) -> layout.Quarantine | None:
+    """The flag stands in the engine's changelog only; who may not read that does without."""
+    try:
+        found = live(scanner, run_id).get(layout.quarantine(run_id))
+    except NoTopic:
+        return None
+    if found is None:
+        return None
+    made: layout.Quarantine = layout.Codecs().decode(layout.quarantine(run_id), found)
+    return made
+
+
+def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
+    """Say where a task without events is: refused, waiting for the catalog, not yet read."""
+    outcome = _outcome(scanner, run_id)
+    if outcome is not None:
+        if as_json:
+            line(outcome)
+        leave(FAILED, f"{run_id} never became a run: {safe(outcome.text, 500)}")
+    try:
+        known = live(scanner, run_id)
+    except NoTopic:
+        known = {}
+    if layout.waiting(run_id) in known:
+        kept = layout.Codecs().decode(layout.waiting(run_id), known[layout.waiting(run_id)])
+        leave(
+            FAILED,
+            f"{run_id} waits for its agent and tools to be announced, until {clock(kept.until)}: "
+            "start a worker, or `perdure apply` the agent",
+        )
+    if layout.stub(run_id) in known:
+        leave(FAILED, f"{run_id} has ended long ago; its events were deleted by their retention")
+    if layout.quarantine(run_id) in known:
+        leave(FAILED, f"{run_id} is quarantined at its first record: `perdure release {run_id}`")
+    if _on_tasks(scanner, run_id):
+        leave(FAILED, f"{run_id} is on {topics.TASKS}, but no engine has read it: is one running?")
+    leave(FAILED, f"there is no run {safe(run_id, 200)}: `perdure runs` lists them")
+
+
+def _outcome(scanner: Scanner, run_id: str) -> Outcome | None:
+    found: bytes | None = None
+    for raw in scanner.scan([topics.OUTCOMES], run_id=run_id):
+        if raw is not None and raw.key == run_id.encode():
+            found = raw.value
+    try:
+        return None if found is None else codec.decode(found, Outcome)
+    except RecordError:
+        return None
+
+
+def _on_tasks(scanner: Scanner, run_id: str) -> bool:
+    wanted = run_id.encode()
+    for raw in scanner.scan([topics.TASKS]):
+        if raw is None or raw.value is None or wanted not in raw.value:
+            continue
+        try:
+            task = msgspec.json.decode(raw.value)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(task, dict) and task.get("task_id") == run_id:
+            return True
+    return False

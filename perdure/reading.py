@@ -1,0 +1,352 @@
+"""Runs as the topics tell them: what the commands show where no view runs.
+
+`history` and `summaries` read agent.events, `live` the engine's changelog; nothing here decides.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from perdure.schemas import topics
+from perdure.schemas.records import RunEvent, ToolSpec
+from perdure.streams.core.lifecycle import FINAL
+from perdure.streams.core.planning.window import render
+from perdure.streams.core.policies.outcome import run_state
+from perdure.streams.core.state import Run
+from perdure.streams.runtime.partitioner import partition_of
+
+from .topics_reader import TopicsReader, Unreachable
+
+COVER: Final = "***"
+_SEEN_SECONDS = 0.25
+
+
+# --- records with their raw keys, and a word when there is nothing more -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One record as it stands on its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Scanner:
+    """Reads topics (read_committed) as `TopicsReader` does, but says when it has caught up."""
+
+    def __init__(self, conf: Mapping[str, str], prefix: str) -> None:
+        self._conf = {
+            **conf,
+            "group.id": f"perdure.reader.{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "fetch.message.max.bytes": "8388608",
+            "allow.auto.create.topics": "false",
+            "log_level": "0",
+        }
+        self._prefix = prefix
+        self.reader = TopicsReader(dict(conf), prefix)
+
+    def scan(
+        self, names: Sequence[str], *, run_id: str | None = None, follow: bool = False
+    ) -> Iterator[Raw | None]:
+        """Records in the order of each partition. None: all there was has been read; without
+        ``follow`` that ends it, with it None comes again after each pause.
+
+        Raises `NoTopic`, `Unreachable`.
+        """
+        spots = []
+        for name in names:
+            count = self.reader.partitions(name)
+            whole = run_id is None or count == 1
+            numbers = range(count) if whole else [partition_of(run_id or "", count)]
+            spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
+        consumer = Consumer(self._conf)
+        try:
+            consumer.assign(spots)
+            yield from self._records(consumer, len(spots), follow)
+        finally:
+            consumer.close()
+
+    def _records(self, consumer: Consumer, count: int, follow: bool) -> Iterator[Raw | None]:
+        ended: set[tuple[str | None, int | None]] = set()
+        while True:
+            for message in consumer.consume(1000, 0.1 if len(ended) < count else _SEEN_SECONDS):
+                error = message.error()
+                where = (message.topic(), message.partition())
+                if error is None:
+                    ended.discard(where)
+                    yield _raw(message, self._prefix)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(where)
+                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    raise Unreachable(f"Kafka: {error.str()}")
+            if len(ended) == count:
+                yield None
+                if not follow:
+                    return
+
+
+def _raw(message: Any, prefix: str) -> Raw:
+    key = message.key()
+    return Raw(
+        str(message.topic()).removeprefix(prefix),
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        None if key is None else bytes(key),
+        message.value(),
+        tuple((name, value or b"") for name, value in message.headers() or ()),
+    )
+
+
+# --- events -----------------------------------------------------------------------------------
+
+_event = msgspec.json.Decoder(RunEvent)
+
+
+def event_of(raw: Raw) -> RunEvent | None:
+    """The event of a record of agent.events, or None where it is none."""
+    try:
+        return _event.decode(raw.value or b"")
+    except msgspec.DecodeError:
+        return None
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """A run in one line."""
+
+    run_id: str
+    agent: str
+    user_id: str
+    session_id: str
+    tenant: str
+    status: str = "running"
+    paused: bool = False
+    version: int = 0
+    step: int = 0
+    actions: int = 0
+    last: str = ""
+    ending: str | None = None
+    started_at: int = 0
+    updated_at: int = 0
+    finished_at: int | None = None
+    waiting_for: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+    def take(self, event: RunEvent) -> None:
+        """What one more event says. Events that came before are ignored."""
+        if event.version <= self.version:
+            return
+        self.version = event.version
+        self.updated_at = event.at
+        data = event.data if isinstance(event.data, dict) else {}
+        change = _CHANGES.get(event.type)
+        if change is not None:
+            change(self, data)
+        if event.type == "run_started":
+            self.started_at = event.at
+        elif event.type == "run_finished":
+            self.finished_at = event.at
+
+
+def _finished(summary: Summary, data: dict[str, Any]) -> None:
+    summary.status = data["status"]
+    summary.waiting_for = []
+
+
+def _status(summary: Summary, data: dict[str, Any]) -> None:
+    summary.status = data["to"]
+
+
+def _proposed(summary: Summary, data: dict[str, Any]) -> None:
+    summary.actions = data["n"]
+    summary.last = data["target"]
+
+
+def _asked(summary: Summary, data: dict[str, Any]) -> None:
+    asked = data["approval"]
+    summary.waiting_for.append(
+        {
+            "kind": asked["kind"],
+            "approval_id": f"{summary.run_id}/a{asked['n']}",
+            "title": asked.get("title", ""),
+            "until": asked.get("expires_at"),
+        }
+    )
+
+
+def _step(summary: Summary, data: dict[str, Any]) -> None:
+    summary.step = data["step"]
+
+
+def _ending(summary: Summary, data: dict[str, Any]) -> None:
+    summary.ending = data["reason"]
+    summary.waiting_for = []
+
+
+def _closed(summary: Summary, data: dict[str, Any]) -> None:
+    if data.get("closes", True):
+        gone = f"{summary.run_id}/a{data['n']}"
+        summary.waiting_for = [w for w in summary.waiting_for if w["approval_id"] != gone]
+
+
+def _paused(summary: Summary, data: dict[str, Any]) -> None:
+    summary.paused = True
+
+
+def _resumed(summary: Summary, data: dict[str, Any]) -> None:
+    summary.paused = False
+
+
+_CHANGES: Final = {
+    "step_started": _step,
+    "action_proposed": _proposed,
+    "status_changed": _status,
+    "approval_requested": _asked,
+    "approval_decided": _closed,
+    "approval_expired": _closed,
+    "ending_started": _ending,
+    "run_paused": _paused,
+    "run_resumed": _resumed,
+    "run_finished": _finished,
+}
+
+
+class Overview:
+    """Every run of agent.events in one line each. Owns only what it has read."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Summary] = {}
+
+    def take(self, event: RunEvent) -> Summary:
+        summary = self.runs.get(event.run_id)
+        if summary is None:
+            summary = self.runs[event.run_id] = Summary(
+                run_id=event.run_id,
+                agent=event.agent,
+                user_id=event.user_id,
+                session_id=event.session_id,
+                tenant=event.tenant,
+            )
+        summary.take(event)
+        return summary
+
+    def settle(self, open_questions: Iterable[str]) -> None:
+        """Drop questions that the pending topic no longer holds (a result may close one)."""
+        known = set(open_questions)
+        for summary in self.runs.values():
+            summary.waiting_for = [w for w in summary.waiting_for if w["approval_id"] in known]
+
+
+# --- state ------------------------------------------------------------------------------------
+
+
+def covered(value: Any, names: frozenset[str]) -> Any:
+    """The value with what stands under a sensitive name covered."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: COVER if key in names else covered(inner, names) for key, inner in value.items()
+        }
+    return [covered(inner, names) for inner in value] if isinstance(value, list) else value
+
+
+def sensitive(tools: Mapping[str, ToolSpec], tool: str | None) -> frozenset[str]:
+    """The names that a tool marks as sensitive."""
+    spec = tools.get(tool or "")
+    return frozenset(spec.sensitive) if spec is not None else frozenset()
+
+
+def state_of(run: Run, *, quarantined: bool = False, uncover: bool = False) -> dict[str, Any]:
+    """RunState (contract section 5) as plain JSON; sensitive values covered unless ``uncover``."""
+    messages = [render(run, run.message(n)) for n in range(run.header.messages)]
+    state = run_state(run, messages)
+    state["quarantined"] = quarantined
+    if uncover:
+        return state
+    tools = run.start.tools
+    for action in state["actions"]:
+        names = sensitive(tools, action["tool"])
+        action["arguments"] = covered(action["arguments"], names)
+        action["result"] = covered(action["result"], names)
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["arguments"] = covered(call["arguments"], sensitive(tools, call["name"]))
+    return state
+
+
+_ONE_ACTION: Final = ("arguments", "result", "progress")
+
+
+def covered_event(event: RunEvent, run: Run) -> RunEvent:
+    """The event with what its action's tool marks as sensitive covered; ``run`` holds the action."""
+    tools = run.start.tools
+    data = event.data
+    if not isinstance(data, dict) or not any(spec.sensitive for spec in tools.values()):
+        return event
+    if event.type == "model_replied":
+        calls = [
+            {
+                **call,
+                "arguments": covered(call.get("arguments"), sensitive(tools, call.get("name"))),
+            }
+            for call in data.get("calls") or ()
+        ]
+        return msgspec.structs.replace(event, data={**data, "calls": calls})
+    if event.type == "approval_requested":
+        asked = data["approval"]
+        names = sensitive(tools, asked.get("tool"))
+        return msgspec.structs.replace(event, data={"approval": covered(asked, names)})
+    n = data.get("n")
+    if event.type == "approval_decided":
+        found = run.approval(n) if isinstance(n, int) else None
+        n = None if found is None else found.action
+    if not isinstance(n, int):
+        return event
+    names = sensitive(tools, run.action(n).target)
+    shown = {
+        key: covered(value, names) if key in _ONE_ACTION else value for key, value in data.items()
+    }
+    return msgspec.structs.replace(event, data=shown)
+
+
+def is_over(run: Run) -> bool:
+    return run.header.status in FINAL
+
+
+# --- the engine's changelog -------------------------------------------------------------------
+
+
+def live(scanner: Scanner, run_id: str) -> dict[bytes, bytes]:
+    """What the engine holds of a run now: the store's keys and values, from its changelog.
+
+    Raises `NoTopic`, `Unreachable`.
+    """
+    wanted = run_id.encode()
+    longer = wanted + b"/"
+    found: dict[bytes, bytes] = {}
+    for raw in scanner.scan([topics.changelog(topics.ENGINE)], run_id=run_id):
+        if raw is None or raw.key is None or raw.key[1:2] != b"/":
+            continue
+        rest = raw.key[2:]
+        if rest != wanted and not rest.startswith(longer):
+            continue
+        if raw.value is None:
+            found.pop(raw.key, None)
+        else:
+            found[raw.key] = raw.value
+    return found
