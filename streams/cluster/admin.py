@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 from perdure.streams.cluster.errors import Refused, Unreachable
 
 Connection = str | Mapping[str, Any]
+SPREAD_SECONDS = 5
 
 _NO_ANSWER = {
     KafkaError._TRANSPORT,
@@ -111,7 +112,7 @@ class Admin:
         return found
 
     def set_configs(self, kind: ResourceType, settings: Mapping[str, Mapping[str, str]]) -> None:
-        """Sets these and leaves all others as they are."""
+        """Sets these and leaves all others as they are; returns when the brokers know them."""
         resources = [
             ConfigResource(
                 kind,
@@ -131,6 +132,12 @@ class Admin:
         for resource, future in futures.items():
             with self._told(f"change the settings of {resource.name}"):
                 future.result()
+        deadline = time.monotonic() + SPREAD_SECONDS
+        while time.monotonic() < deadline:  # the controller knows them a moment sooner
+            found = self.configs(kind, list(settings))
+            if all(entries.items() <= found[name].items() for name, entries in settings.items()):
+                return
+            time.sleep(0.02)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

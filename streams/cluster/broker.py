@@ -42,6 +42,7 @@ from perdure.streams.cluster.errors import (
 
 DEFAULT_PORT = 9092
 PORTS_TRIED = 100
+OWNER_SECONDS = 1
 TAKEOVER_SECONDS = 15
 """How long a start waits for the broker of an owner that has just died."""
 STOP_SECONDS = 15
@@ -158,9 +159,8 @@ class EmbeddedKafka:
             lock = os.open(self.data_dir / "owner.lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise self._unusable(error) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        # An owner killed a moment ago holds the lock until the kernel is done with it.
+        if not _lock(lock, OWNER_SECONDS):
             holder = _number(os.pread(lock, 20, 0))
             os.close(lock)
             raise InUse(
@@ -168,7 +168,7 @@ class EmbeddedKafka:
                 f"{f' (pid {holder})' if holder else ''}: "
                 "stop that one, or give this one another --data-dir",
                 holder,
-            ) from None
+            )
         self._lock = lock
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -183,24 +183,16 @@ class EmbeddedKafka:
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            deadline = time.monotonic() + TAKEOVER_SECONDS
-            told = False
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                except OSError:
-                    pid = self._cluster().get("pid")
-                    if time.monotonic() > deadline:
-                        raise InUse(
-                            f"the broker of an earlier process still runs on {self.data_dir} "
-                            f"(pid {pid}) and does not end: end it with `kill -9 {pid}`",
-                            pid,
-                        ) from None
-                if not told:
-                    told = True
-                    self._progress(f"waiting for the previous broker (pid {pid}) to end")
-                time.sleep(POLL_SECONDS)
+            if _lock(lock, 0):
+                return
+            pid = self._cluster().get("pid")
+            self._progress(f"waiting for the previous broker (pid {pid}) to end")
+            if not _lock(lock, TAKEOVER_SECONDS):
+                raise InUse(
+                    f"the broker of an earlier process still runs on {self.data_dir} (pid {pid}) "
+                    f"and does not end: end it with `kill -9 {pid}`",
+                    pid,
+                )
         finally:
             os.close(lock)
 
@@ -418,6 +410,18 @@ class EmbeddedKafka:
             f"can't use {self.data_dir} as data directory: {error.strerror}; give a directory "
             "that can be written with --data-dir"
         )
+
+
+def _lock(file: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+        time.sleep(POLL_SECONDS)
 
 
 def _java_environment() -> dict[str, str]:

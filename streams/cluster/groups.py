@@ -69,15 +69,12 @@ def set_group_timeouts(
 
 def _set(admin: Admin, group: str, wanted: dict[str, str], asked: int) -> GroupTimeouts:
     problem = ""
+    found: dict[str, str] = {}
     try:
         admin.set_configs(ResourceType.GROUP, {group: wanted})
-    except Refused as error:
-        problem = str(error)
-    try:
         found = admin.configs(ResourceType.GROUP, [group])[group]
     except Refused as error:
-        found = {} if problem else wanted
-        problem = problem or str(error)
+        problem = str(error)
     session = int(found.get(_SESSION, 45_000))
     if not problem and session > asked:
         problem = (

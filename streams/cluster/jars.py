@@ -21,9 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure.streams.cluster.errors import DataDirUnusable, DownloadFailed, ExtraMissing
 from perdure.streams.cluster.repositories import Repositories, here, without_login
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
 
 KAFKA_VERSION = "4.4.0"
 LOCK_FILE = Path(__file__).with_name("kafka.lock")
@@ -163,25 +167,25 @@ def _local(jar: Jar, repositories: Repositories) -> list[Path]:
     return [jar.below(path) for path in repositories.local]
 
 
-def _download(context: object, jar: Jar, staged: Path, target: Path) -> None:
+def _download(context: MavenContext, jar: Jar, staged: Path, target: Path) -> None:
     """One jar through jgo; a cut connection or a damaged file is tried again, then told."""
     why = ""
+    component = context.project(jar.group, jar.artifact).at_version(jar.version)
     for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(attempt)
         staged.unlink(missing_ok=True)
         try:
-            component = context.project(jar.group, jar.artifact).at_version(jar.version)  # type: ignore[attr-defined]
             component.artifact().resolve()
+        except RuntimeError:  # every repository answered, and none has it
+            why = "no repository has it"
+            break
         except OSError as error:  # every error of `requests` is one; so is a full disk
             why = f"{type(error).__name__}: {error}"
-        except RuntimeError:
-            why = "no repository has it"
-        else:
-            if jar.is_at(staged):
-                os.replace(staged, target)
-                return
-            why = "what came is not the file that kafka.lock names (SHA-256 differs)"
+            time.sleep(attempt)
+            continue
+        if jar.is_at(staged):
+            os.replace(staged, target)
+            return
+        why = "what came is not the file that kafka.lock names (SHA-256 differs)"
     raise DownloadFailed(
         f"could not fetch {jar.group}:{jar.artifact}:{jar.version} for the embedded broker: "
         f"{without_login(why)[:300]}\n"

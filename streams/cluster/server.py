@@ -21,6 +21,11 @@ SETTINGS: dict[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     # An abandoned transaction is aborted within a second of its timeout, not ten.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # After a kill -9 the node waits for its own former session to run out: 3 s, not 9.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # An idle node writes nothing; by default it adds to its metadata log twice a second.
+    "metadata.max.idle.interval.ms": "0",
     # Offsets of a deployment that stood still for a while are still its offsets.
     "offsets.retention.minutes": "525600",
     # A misspelt topic is an error, never a topic.
@@ -49,6 +54,9 @@ JVM = ("-Xmx512m", "-XX:+UseSerialGC")
 
 LOG4J = """\
 status = error
+# Every start would print all settings seven times.
+logger.settings.name = org.apache.kafka.common.config.AbstractConfig
+logger.settings.level = warn
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 appender.file.type = RollingFile
