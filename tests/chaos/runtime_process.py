@@ -20,6 +20,7 @@ class Process:
         self.start()
 
     def start(self) -> None:
+        self._log_start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._arguments, stderr=log)
 
@@ -31,6 +32,10 @@ class Process:
     def stop(self) -> int:
         self._process.terminate()
         return self._process.wait(20)
+
+    def joined(self) -> bool:
+        """Since it was last started."""
+        return b"assigned" in self._log.read_bytes()[self._log_start :]
 
     def signal(self, which: signal.Signals) -> None:
         self._process.send_signal(which)

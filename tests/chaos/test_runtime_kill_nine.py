@@ -15,6 +15,7 @@ from tests.kafka.world import World, check_sequences, until
 PARTITIONS = 4
 RECORDS = 20_000
 KILLS = 8
+FEED_SECONDS = 36  # so that work is going on at every kill
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 
@@ -31,10 +32,12 @@ def test_nothing_lost_and_nothing_twice_over_eight_kills(
     processes = [Process("counting.py", name, world, tmp_path) for name in ("one", "two")]
     sent = 0
     kills = 0
-    next_kill = time.monotonic() + 5
+    began = time.monotonic()
+    next_kill = began + 5
     try:
         while sent < RECORDS or kills < KILLS:
-            for _ in range(min(25, RECORDS - sent)):
+            due = min(RECORDS, int((time.monotonic() - began) * RECORDS / FEED_SECONDS))
+            for _ in range(due - sent):
                 world.put(
                     LEFT if sent % 2 else RIGHT, b"%d" % sent, b"key-%d" % chance.randrange(200)
                 )
@@ -48,7 +51,7 @@ def test_nothing_lost_and_nothing_twice_over_eight_kills(
                 process.kill()
                 process.start()
                 kills += 1
-                next_kill = time.monotonic() + chance.uniform(2.5, 5)
+                next_kill = time.monotonic() + chance.uniform(2.5, 4.5)
         world.flush()
         expected = {
             f"{topic}-{m.partition()}-{m.offset()}"
@@ -58,6 +61,8 @@ def test_nothing_lost_and_nothing_twice_over_eight_kills(
         assert len(expected) == RECORDS
         # Beyond the count, two sequences' ends also hold transaction markers.
         until(lambda: len(world.read(OUT, PARTITIONS)) >= RECORDS, "all worked off", 40)
+        for process in processes:
+            until(process.joined, "a member of the group")
         assert [process.stop() for process in processes] == [0, 0]
         check_sequences(world.read(OUT, PARTITIONS), expected)
     finally:

@@ -76,7 +76,7 @@ def test_a_record_on_a_foreign_partition_reaches_its_owner_as_it_was(
     assert first.timestamp == world.read(LEFT)[0].timestamp()[1]
     forwarded = world.read(FORWARDED)
     assert [(m.partition(), m.key()) for m in forwarded] == [(1, run_id.encode())] * 2
-    assert driven.health.forwarded == 2
+    driven.until(lambda: driven.health.forwarded == 2, "counted")
     driven.stop()
 
 
@@ -128,7 +128,7 @@ def test_bad_records_are_buried_and_stop_nothing(world: World, tmp_path: Path) -
     assert letters[0].value() is None
     assert len(letters[5].value()) == 65_536
     assert dict(letters[5].headers())["length"] == b"2000000"
-    assert driven.health.dropped == 1
+    driven.until(lambda: driven.health.dropped == 1, "counted")
     driven.stop()
 
 
