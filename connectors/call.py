@@ -37,7 +37,7 @@ class Call:
     """One attempt under way in this process."""
 
     __slots__ = (
-        "assignment", "busy_on", "cancel_wanted", "command", "context", "dropped", "effect",
+        "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
         "has_blobs", "headers", "holds", "key", "payload", "phase", "seconds", "staged",
         "started_at", "task", "threads", "tool",
     )  # fmt: skip
@@ -63,6 +63,7 @@ class Call:
         self.holds: list[Hold] = []
         self.dropped = False
         self.cancel_wanted = False
+        self.calling = False  # the tool or model itself runs: only then may it be cancelled
         self.context: ToolContext | None = None
         self.task: asyncio.Task[Any] | None = None
         self.started_at = 0
@@ -199,6 +200,7 @@ class Caller:
             late = "the call's time was over before it could begin; nothing was sent"
             return self._failed(call, Failure("transient", "late_start", late))
         limit = asyncio.timeout(call.seconds)
+        call.calling = True
         try:
             async with limit:
                 if tool.is_async:
@@ -210,6 +212,8 @@ class Caller:
             result = plain(value)
         except BaseException as error:
             return self._raised(call, tool, error, limit.expired())
+        finally:
+            call.calling = False
         return self._succeeded(call, result)
 
     def _threaded(
@@ -337,7 +341,10 @@ class Caller:
 
     async def _model(self, call: Call) -> ActionResult:
         command = call.command
+        if call.cancel_wanted:
+            return self.answers.of(command, "cancelled", finished_at=self._clock())
         limit = asyncio.timeout(call.seconds)
+        call.calling = True
         try:
             if call.has_blobs:
                 await self._resolve(command)
@@ -363,6 +370,8 @@ class Caller:
                 raise
             call.task.uncancel()
             return self.answers.of(command, "cancelled", finished_at=self._clock())
+        finally:
+            call.calling = False
         try:
             result = plain(reply.as_result(), "$.reply")
         except ResultError as error:

@@ -6,6 +6,7 @@ versions only a different text is written.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
 
@@ -46,9 +47,12 @@ class Catalog:
         self,
         specs: Iterable[ToolSpec],
         create_queue: Callable[[str], None] | None = None,
-        done: Callable[[Exception | None], None] | None = None,
+        failed: Callable[[], None] | None = None,
     ) -> list[str]:
-        """Write what is new; returns the names written. Each queue's topic is created before."""
+        """Write what is new; returns the names written. Each queue's topic is created before.
+
+        ``failed`` is called for each one the broker did not take; announcing again writes it.
+        """
         written = []
         created: set[str] = set()
         for spec in specs:
@@ -62,14 +66,25 @@ class Catalog:
             if create_queue is not None and spec.queue not in created:
                 create_queue(spec.queue)
                 created.add(spec.queue)
+            self.known[spec.name] = spec
             self._producer.send(
                 topics.CATALOG,
                 f"{PREFIX}{spec.name}".encode(),
                 codec.encode(spec),
                 _HEADERS,
                 None,
-                done,
+                functools.partial(self._done, spec, failed),
             )
-            self.known[spec.name] = spec
             written.append(spec.name)
         return written
+
+    def _done(
+        self, spec: ToolSpec, failed: Callable[[], None] | None, error: Exception | None
+    ) -> None:
+        if error is None:
+            return
+        log.warning("%s could not be announced: %s", spec.name, error)
+        if self.known.get(spec.name) is spec:
+            del self.known[spec.name]
+        if failed is not None:
+            failed()

@@ -186,7 +186,7 @@ class Work:
         call.cancel_wanted = True
 
         async def end() -> None:
-            if call.task is not None and not call.task.done() and not call.payload:
+            if call.calling and call.task is not None:
                 call.task.cancel()
 
         self._executor.spawn(end)

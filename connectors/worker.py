@@ -12,6 +12,7 @@ Two ways to an answer (architecture section 5):
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -96,6 +97,7 @@ class WorkerProcessor:
         self.catalog = Catalog(producer)
         self._announced = not self.tools
         self._models = models
+        self._executor = executor
         self._answers = Answers(settings.instance_id, blobs, settings.claim_check_bytes)
         threads = settings.threads_per_tool
         caller = Caller(
@@ -211,8 +213,18 @@ class WorkerProcessor:
         """Announce the tools (the catalog has been read), and settle what was left open."""
         if not self._announced:
             self._announced = True
-            self.catalog.announce(tool.spec for tool in self.tools.values())
+            self._announce()
         self._external.take_over(ctx)
+
+    def _announce(self) -> None:
+        def again() -> None:
+            self._executor.spawn(later)
+
+        async def later() -> None:
+            await asyncio.sleep(1.0)
+            self._announce()
+
+        self.catalog.announce([tool.spec for tool in self.tools.values()], failed=again)
 
     def timer(self, ctx: Context, key: bytes, due: int) -> None:
         if key[:1] == ledger.CLEAN:

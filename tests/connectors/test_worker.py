@@ -618,3 +618,42 @@ def test_tools_are_announced_once_the_catalog_is_known(world: Make) -> None:
     w.live()
     w.live()
     assert [(t, k) for t, k, _, _ in w.producer.sent] == [(topics.CATALOG, b"tool/t")]
+
+
+def test_tools_the_broker_did_not_take_are_announced_again(world: Make, monkeypatch: Any) -> None:
+    async def no_wait(seconds: float) -> None: ...
+
+    monkeypatch.setattr(asyncio, "sleep", no_wait)
+    w = world(double)
+    w.producer.broken = 2
+    w.live()
+    w.until(lambda: len(w.producer.sent) == 1)
+    assert w.producer.sent[0][1] == b"tool/t"
+
+
+def test_cancel_that_meets_a_call_already_over_changes_nothing(world: Make) -> None:
+    w = world(double)
+    w.producer.stalled = True
+    w.take(command(arguments={"n": 1}))
+    w.until(lambda: w.statuses() == ["succeeded"])
+    w.take(command(verb="cancel"))
+    w.take(command(action_id="r/2", arguments={"n": 2}))
+    w.until(lambda: w.statuses() == ["succeeded", "succeeded"])
+
+
+def test_a_bug_of_ours_dead_letters_the_command_and_answers_the_run(world: Make) -> None:
+    @tool("t", effect="external")
+    async def act() -> None: ...
+
+    w = world(act)
+
+    def broken(key: bytes, value: Any) -> bytes:
+        raise ValueError("a bug")
+
+    w.worker.encode = broken  # type: ignore[method-assign]
+    w.take(command(effect="external"))
+    assert [(reason, detail) for _, reason, detail in w.dead] == [
+        ("worker_error", "ValueError: a bug")
+    ]
+    assert w.results()[0]["error"]["kind"] == "internal"
+    assert w.worker.running == 0
