@@ -1,5 +1,6 @@
 """Perdure: durable agents on Kafka. These names are the whole public Python (contract section 7)."""
 
+from perdure.client import Client
 from perdure.connectors import (
     ABSENT,
     UNCLEAR,
@@ -17,6 +18,7 @@ __all__ = [
     "ABSENT",
     "UNCLEAR",
     "BusinessError",
+    "Client",
     "Found",
     "InvalidArguments",
     "OutcomeUnknown",

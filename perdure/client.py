@@ -68,6 +68,13 @@ class Client:
         self._produce(values, timeout)
         return ids
 
+    def submit_soon(self, task: records.Task) -> None:
+        """Produce one task with an id without waiting; its outcome tells that it came."""
+        self._producer.produce(
+            self._prefix + topics.TASKS, codec.encode(task), (task.task_id or "").encode()
+        )
+        self._producer.poll(0)
+
     def decide(self, decision: records.ApprovalDecision, timeout: float = 30.0) -> str:
         """Produce a decision; returns its request id. The verdict says whether it counted."""
         if decision.request_id is None:

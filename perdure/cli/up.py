@@ -142,14 +142,14 @@ def on_stop_signals(act: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, handler)
 
 
-def _raise_stopped() -> None:
+def raise_stopped() -> None:
     on_stop_signals(lambda: None)  # a second signal waits for the first one's drain
     raise Stopped
 
 
 def up(deployment: Deployment, as_json: bool) -> None:
     """Start, say so, stay until told to stop."""
-    on_stop_signals(_raise_stopped)
+    on_stop_signals(raise_stopped)
     began = time.monotonic()
     try:
         deployment.start()

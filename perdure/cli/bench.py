@@ -1,0 +1,291 @@
+"""``perdure bench``: how fast the whole path is, on a deployment of its own.
+
+A step is a model action (scripted, in the worker) and a tool action that does nothing, each a
+command and a result through the topics. Times are the engine's own (`step_started` to the next
+one), CPU is the kernel's count per process, bytes are those of the logs and the stores.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perdure.client import Client
+from perdure.schemas import codec, topics
+from perdure.schemas.records import AgentSpec, BudgetPolicy, ModelSpec, RunEvent, Task, Window
+from perdure.settings import Settings
+
+from .console import FAILED, leave, line, say
+from .up import Deployment, Stopped, on_stop_signals, raise_stopped
+
+WINDOW = 50
+"""Steps compared at the start and the end of a long run."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked for."""
+
+    runs: int
+    steps: int
+    concurrency: int
+    history_bytes: int
+    effect: str
+    alone_runs: int = 10
+    long_steps: int = 0
+    long_runs: int = 3
+
+
+def bench(load: Load, data_dir: Path | None, partitions: int, as_json: bool) -> None:
+    """Measure and print; the deployment is removed afterwards unless ``data_dir`` is given."""
+    on_stop_signals(raise_stopped)
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as scratch:
+        settings = Settings(
+            data_dir=data_dir or Path(scratch),
+            partitions=partitions,
+            bootstrap_servers=None,
+            instance_id="bench",
+        )
+        deployment = Deployment(
+            settings, tools=["perdure.cli.bench_tools"], agents=None, kafka_port=0
+        )
+        try:
+            deployment.start()
+            result = _measure(deployment, load)
+        except Stopped:
+            raise KeyboardInterrupt from None
+        finally:
+            deployment.stop()
+    if as_json:
+        line(result)
+    else:
+        _print(result)
+
+
+def agent(name: str, steps: int, load: Load) -> AgentSpec:
+    """A scripted agent that takes ``steps`` steps and then answers."""
+    tool = "bench.write" if load.effect == "external" else "bench.read"
+    call = {"tool_calls": [{"name": tool, "arguments": {"size": load.history_bytes}}]}
+    return AgentSpec(
+        name=name,
+        instructions="Take the steps of the script.",
+        model=ModelSpec(
+            provider="scripted", name="script", replies=[call] * steps + [{"content": "done"}]
+        ),
+        tools=[tool],
+        budget=BudgetPolicy(steps=steps + 10),
+        window=Window(max_tokens=2_000, keep_rounds=5),
+    )
+
+
+def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
+    client = deployment.client()
+    _apply(client, agent("bench", load.steps, load))
+    say("bench: warming up")
+    _drive(client, "bench", "warm", min(200, load.runs), min(load.concurrency, 50))
+    say(f"bench: {load.runs} runs of {load.steps} steps, {load.concurrency} at once")
+    before = _used(deployment)
+    bytes_before = _bytes(deployment)
+    seconds = _drive(client, "bench", "b", load.runs, load.concurrency)
+    cpu = {role: round(used - before.get(role, 0.0), 2) for role, used in _used(deployment).items()}
+    written = _bytes(deployment) - bytes_before
+    steps = load.runs * load.steps
+    times = _step_times(client, "b-")
+    result: dict[str, Any] = {
+        "runs": load.runs,
+        "steps": load.steps,
+        "concurrency": load.concurrency,
+        "effect": load.effect,
+        "history_bytes": load.history_bytes,
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(steps / seconds, 1),
+        "actions_per_second": round(2 * steps / seconds, 1),
+        **_quantiles(times),
+        "bytes_per_step": round(written / steps, 1),
+        "cpu_seconds": cpu,
+        "cpu_ms_per_step": {role: round(1000 * used / steps, 3) for role, used in cpu.items()},
+    }
+    if load.alone_runs:
+        say("bench: one run at a time")
+        _drive(client, "bench", "alone", load.alone_runs, 1)
+        result["alone"] = _quantiles(_step_times(client, "alone-"))
+    if load.long_steps:
+        result["long"] = _long(deployment, client, load)
+    return result
+
+
+def _apply(client: Client, spec: AgentSpec) -> None:
+    client.catalog(f"agent/{spec.name}", spec)
+
+
+def _drive(client: Client, name: str, prefix: str, runs: int, concurrency: int) -> float:
+    """Seconds from the first task to the last outcome, ``concurrency`` runs under way at once."""
+    ids = [f"{prefix}-{number}" for number in range(runs)]
+    waiting = iter(ids)
+    missing = set(ids)
+    outcomes = client.reader.read([topics.OUTCOMES], follow=True, timeout=600)
+    first = [
+        Task(agent=name, task_id=run_id)
+        for _, run_id in zip(range(concurrency), waiting, strict=False)
+    ]
+    began = time.perf_counter()
+    client.submit(first)
+    for seen in outcomes:
+        if seen.key not in missing:
+            continue
+        missing.discard(seen.key)
+        if not missing:
+            return time.perf_counter() - began
+        following = next(waiting, None)
+        if following is not None:
+            client.submit_soon(Task(agent=name, task_id=following))
+    return leave(FAILED, f"{len(missing)} of {runs} runs have not ended within 600 s")
+
+
+def _events(client: Client) -> Iterator[tuple[int, RunEvent]]:
+    for seen in client.reader.read([topics.EVENTS]):
+        if seen.value is not None:
+            yield seen.timestamp, codec.decode(seen.value, RunEvent)
+
+
+def _step_times(client: Client, prefix: str) -> list[float]:
+    """ms between the starts of a run's steps, over all runs whose id begins with ``prefix``."""
+    last: dict[str, int] = {}
+    times = []
+    for _, event in _events(client):
+        if event.run_id.startswith(prefix) and event.type == "step_started":
+            if event.run_id in last:
+                times.append(float(event.at - last[event.run_id]))
+            last[event.run_id] = event.at
+    return times
+
+
+def _quantiles(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    if not ordered:
+        return {"step_ms_p50": 0.0, "step_ms_p99": 0.0}
+    return {
+        "step_ms_p50": ordered[len(ordered) // 2],
+        "step_ms_p99": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
+    }
+
+
+def _long(deployment: Deployment, client: Client, load: Load) -> dict[str, Any]:
+    """Long runs: their first and last `WINDOW` steps compared by time, CPU and bytes."""
+    _apply(client, agent("long", load.long_steps, load))
+    made = []
+    for number in range(load.long_runs):
+        run_id = f"long-{number}"
+        say(f"bench: a run of {load.long_steps} steps ({number + 1} of {load.long_runs})")
+        marks = _follow_long(deployment, client, run_id, load.long_steps)
+        sizes = _sizes(client, run_id, marks)
+        first, last = marks["first"], marks["last"]
+        made.append(
+            {
+                "first_ms": (first[1][0] - first[0][0]) * 1000 / WINDOW,
+                "last_ms": (last[1][0] - last[0][0]) * 1000 / WINDOW,
+                "first_cpu_ms": (first[1][1] - first[0][1]) * 1000 / WINDOW,
+                "last_cpu_ms": (last[1][1] - last[0][1]) * 1000 / WINDOW,
+                "first_bytes": sizes["first"] / WINDOW,
+                "last_bytes": sizes["last"] / WINDOW,
+            }
+        )
+    median = {name: round(statistics.median(run[name] for run in made), 2) for name in made[0]}
+    return {
+        "steps": load.long_steps,
+        "window": WINDOW,
+        **median,
+        "ratio_ms": round(median["last_ms"] / median["first_ms"], 3),
+        "ratio_cpu": round(median["last_cpu_ms"] / median["first_cpu_ms"], 3),
+        "ratio_bytes": round(median["last_bytes"] / median["first_bytes"], 3),
+    }
+
+
+def _follow_long(deployment: Deployment, client: Client, run_id: str, steps: int) -> dict[str, Any]:
+    """(time, CPU seconds, ms since the epoch) at the edges of both windows."""
+    edges = {
+        11: ("first", 0),
+        11 + WINDOW: ("first", 1),
+        steps - WINDOW: ("last", 0),
+        steps: ("last", 1),
+    }
+    marks: dict[str, list[Any]] = {"first": [None, None], "last": [None, None]}
+    reader = client.reader.read([topics.EVENTS], run_id=run_id, follow=True, timeout=600)
+    client.submit_soon(Task(agent="long", task_id=run_id))
+    for seen in reader:
+        if seen.key != run_id or seen.value is None or b'"type":"step_started"' not in seen.value:
+            continue
+        event = codec.decode(seen.value, RunEvent)
+        edge = edges.get(event.data["step"])
+        if edge is not None:
+            name, position = edge
+            ours = {role: used for role, used in _used(deployment).items() if role != "kafka"}
+            marks[name][position] = (time.perf_counter(), sum(ours.values()), event.at)
+        if marks["last"][1] is not None:
+            next(iter(client.outcomes([run_id], timeout=60)), None)
+            return marks
+    return leave(FAILED, f"the long run {run_id} has not ended within 600 s")
+
+
+def _sizes(client: Client, run_id: str, marks: dict[str, Any]) -> dict[str, int]:
+    """Bytes of all records (key and value) written in each window, on every topic and changelog."""
+    names = [
+        topics.EVENTS,
+        topics.RESULTS,
+        topics.commands("tools"),
+        topics.commands("models"),
+        topics.changelog("engine"),
+    ]
+    sizes = {"first": 0, "last": 0}
+    spans = {name: (marks[name][0][2], marks[name][1][2]) for name in sizes}
+    for seen in client.reader.read(names):
+        for name, (start, end) in spans.items():
+            if start <= seen.timestamp < end:
+                sizes[name] += len(seen.key or "") + len(seen.value or b"")
+    return sizes
+
+
+def _used(deployment: Deployment) -> dict[str, float]:
+    """CPU seconds of every role so far, all threads."""
+    assert deployment.supervisor is not None
+    pids = deployment.supervisor.pids()
+    if deployment.broker is not None:
+        pids["kafka"] = [deployment.broker.pid]
+    return {role: sum(_cpu_seconds(pid) for pid in each) for role, each in pids.items()}
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process, ended threads included (0.0 where the system does not tell)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # no /proc: not Linux
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _bytes(deployment: Deployment) -> int:
+    """Bytes of all logs and stores of the deployment."""
+    root = deployment.settings.data_dir
+    return sum(
+        path.stat().st_size
+        for path in root.rglob("*")
+        if path.is_file() and path.suffix in (".log", ".sst", "") and "index" not in path.suffix
+    )
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="perdure bench", show_header=False)
+    for name, value in result.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {inner}" for key, inner in value.items())
+        table.add_row(name, str(value))
+    Console().print(table)
