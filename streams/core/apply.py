@@ -500,7 +500,13 @@ def _approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     if data["decision"] == "reject":
         _reject(run, event, approval.action, "policy:timeout", "nobody decided in time")
     elif data["decision"] == "approve":
-        _change(run, approval.action, "approved", approved_by="policy:timeout")
+        _change(
+            run,
+            approval.action,
+            "approved",
+            approved_by="policy:timeout",
+            arguments=approval.arguments,  # a counted `modify` may have changed what is asked
+        )
 
 
 def _approver_notified(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

@@ -290,6 +290,15 @@ def test_expiry_approves() -> None:
     assert expired("approve").command("pay").approval.approver == "policy:timeout"
 
 
+def test_expiry_approves_what_a_counted_modify_left() -> None:
+    made = asked(
+        approvals=[rule(kind="action", within_seconds=60, on_timeout="approve", required=2)]
+    )
+    made.decide("modify", reason="r", arguments={"to": "a", "amount": 1})
+    made.timer("ask/1")
+    assert made.command("pay").arguments == {"to": "a", "amount": 1}
+
+
 @pytest.mark.parametrize("word", ["modify", "answer", "extend", "retry", "nonsense"])
 def test_a_policy_that_has_nothing_to_decide_with_cancels_and_the_question_says_so(
     word: str,

@@ -82,6 +82,24 @@ def test_a_person_who_retries_a_paused_run_is_heard_when_it_is_resumed() -> None
     assert made.command("put").attempt == 2
 
 
+def test_a_paused_run_proposes_a_replys_calls_when_it_is_resumed() -> None:
+    made = World(tool("look"), tool("pay", "external", approval="always"))
+    made.start()
+    made.control("pause")
+    made.reply(None, ("look", {"q": 1}), ("nosuch", {}), ("pay", {"why": "they asked"}))
+    assert not made.commands
+    assert not made.header.asks
+    made.control("message", content="meanwhile")
+    made.control("resume")
+    assert made.command("look").arguments == {"q": 1}
+    assert made.approval().reason == "they asked"
+    made.answer(made.command("look"))
+    made.decide("approve")
+    made.answer(made.command("pay"))
+    roles = [message["role"] for message in made.command("m").request["messages"][1:]]
+    assert roles == ["user", "assistant", "tool", "tool", "tool", "user"]
+
+
 def test_a_paused_run_may_be_cancelled() -> None:
     made = paused(PlanStep(id="a", tool="pay"))
     made.control("cancel")

@@ -122,6 +122,17 @@ def test_nobody_answers_and_the_run_still_ends(effect: str, has_query: bool) -> 
     assert made.now - BEGAN < 600_000
 
 
+def test_a_models_reply_while_it_ends_leads_to_nothing_new() -> None:
+    made = World(tool("look"), tool("pay", "external", approval="always"))
+    made.start()
+    made.control("cancel")
+    made.reply(None, ("look", {}), ("pay", {}))
+    assert made.status == "cancelled"
+    assert [command.target for command in made.sent] == ["m", "m"]
+    assert made.header.next_action == 2
+    assert made.outcome().usage["input_tokens"] == 10
+
+
 def test_another_request_to_end_is_refused_meanwhile() -> None:
     made = cancelling()
     refused(made.control("cancel"), "already ending (cancelled)")

@@ -153,8 +153,8 @@ def _failed(decision: Decision, action: Action, message: ActionResult) -> Refusa
     if action.n not in decision.run.header.open:
         return _late(action)
     error = _error(message)
-    if action.status == "in_doubt" and error["kind"] == "unknown":
-        return _late(action)
+    if action.status == "in_doubt" and may_have_happened(action.effect, error):
+        return _late(action)  # it says no more than is known
     on_failure(decision, action, error, _extra(message), _actor(message))
     return None
 

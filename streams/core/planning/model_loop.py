@@ -29,7 +29,7 @@ def advance(decision: Decision) -> None:
     """The next model call, once every call of the last reply has its result."""
     run = decision.run
     header = run.header
-    if header.open or header.asks:
+    if header.open or header.asks or _propose_waiting(decision):
         return
     if header.answer is not None:
         moves.finish(decision, "done")
@@ -91,6 +91,8 @@ def replied(
         if error is not None or tool is None:
             entry["error"] = error
         else:
+            if why is not None:
+                entry["why"] = why
             good.append((first + position, call_id, tool, arguments, why))
         made.append(entry)
     if note is None and not made and finish == "length":
@@ -106,6 +108,8 @@ def replied(
     if note is not None:
         data["note"] = note
     decision.emit("model_replied", data, actor)
+    if run.header.ending is not None or run.header.paused:
+        return  # a paused run proposes them when it is resumed, one that ends never
     for message, call_id, tool, arguments, why in good:
         moves.propose(
             decision,
@@ -116,6 +120,32 @@ def replied(
             message=message,
             call_id=call_id,
         )
+
+
+def _propose_waiting(decision: Decision) -> bool:
+    """Propose the calls of a reply that came while the run was paused. False: there are none."""
+    run = decision.run
+    waiting: list[int] = []
+    calls: dict[str, dict[str, Any]] = {}
+    for n in range(run.header.messages - 1, -1, -1):
+        message = run.message(n)
+        if message.role == "assistant":
+            calls = {call["id"]: call for call in message.calls}
+            break
+        if message.role == "tool" and message.content is None and message.action is None:
+            waiting.insert(0, n)
+    for n in waiting:
+        call = calls[run.message(n).call_id or ""]
+        moves.propose(
+            decision,
+            tool=decision.lookup.tool(call["name"]) or run.start.tools[call["name"]],
+            arguments=call["arguments"],
+            step=run.header.step,
+            why=call.get("why"),
+            message=n,
+            call_id=call["id"],
+        )
+    return bool(waiting)
 
 
 def unusable(

@@ -88,7 +88,7 @@ def render(run: Run, message: Message, longest: int | None = None) -> dict[str, 
         return shown
     if message.role == "tool":
         action = None if message.action is None else run.action(message.action)
-        text = str(message.content) if action is None else result_text(run, action)
+        text = (message.content or "Not called.") if action is None else result_text(run, action)
         if longest is not None and len(text) > longest:
             text = f"{text[:longest]}... [shortened: {len(text)} characters in all]"
         return {"role": "tool", "tool_call_id": message.call_id, "content": text}
