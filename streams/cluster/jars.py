@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import ssl
 import tempfile
 import threading
 import time
@@ -33,6 +34,7 @@ KAFKA_VERSION = "4.4.0"
 LOCK_FILE = Path(__file__).with_name("kafka.lock")
 ATTEMPTS = 3
 PARALLEL = 4
+CERTIFICATES = "REQUESTS_CA_BUNDLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def _fetch(
         raise ExtraMissing(_INSTALL.format("jgo")) from None
 
     began = time.monotonic()
+    certificates = os.environ.get(CERTIFICATES)
     counting = threading.Lock()
     done = 0
     with tempfile.TemporaryDirectory(dir=home, prefix=".staging-") as staging:
@@ -156,11 +159,20 @@ def _fetch(
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+            finally:
+                if certificates is None:
+                    os.environ.pop(CERTIFICATES, None)
     sizes = {jar.file: (home / jar.file).stat().st_size for jar in jars}
     temporary = home / ".complete.json"
     temporary.write_text(json.dumps(sizes))
     os.replace(temporary, home / "complete.json")
     progress(f"Apache Kafka {KAFKA_VERSION}: ready in {time.monotonic() - began:.0f} s")
+
+
+def _system_certificates() -> str | None:
+    """The machine's own authorities: behind a company's proxy those of `requests` do not do."""
+    paths = ssl.get_default_verify_paths()
+    return paths.cafile or paths.capath
 
 
 def _local(jar: Jar, repositories: Repositories) -> list[Path]:
@@ -180,6 +192,8 @@ def _download(context: MavenContext, jar: Jar, staged: Path, target: Path) -> No
             break
         except OSError as error:  # every error of `requests` is one; so is a full disk
             why = f"{type(error).__name__}: {error}"
+            if "CERTIFICATE_VERIFY_FAILED" in why and (own := _system_certificates()):
+                os.environ.setdefault(CERTIFICATES, own)
             time.sleep(attempt)
             continue
         if jar.is_at(staged):
