@@ -156,7 +156,9 @@ class Processor(Protocol):
     def revoked(self, assignment: Assignment) -> None:
         """The partition is being given up: start nothing more for it."""
 
-    def failed(self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception) -> None:
+    def failed(
+        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+    ) -> None:
         """A call above raised and its savepoint was discarded: quarantine, park, or dead-letter."""
 
     def global_record(self, record: Record) -> None:
