@@ -1,0 +1,298 @@
+"""The cycle's order, and what is left of it when a step fails. No broker: see tests/kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perdure.streams.runtime.cycle import Cycle
+from perdure.streams.runtime.errors import (
+    Aborted,
+    GroupFenced,
+    OutcomeUnknown,
+    ProducerFenced,
+    Unanswered,
+)
+from perdure.streams.runtime.health import Health
+from perdure.streams.runtime.memory import MemoryStores
+from perdure.streams.runtime.ports import Position, Spot
+from perdure.streams.runtime.processor import Context, Hold, Message, Record
+from perdure.streams.runtime.settings import RuntimeSettings
+
+from tests.kafka.scripted import Scripted
+from tests.runtime.fakes import FakeKafka, Now
+
+INPUT, FORWARDED = Spot("left", 0), Spot("forwarded", 0)
+
+
+class World:
+    """A cycle over fakes; a new one of the same world is the process started again."""
+
+    def __init__(self, directory: Path, **behaviour: Callable[..., None]) -> None:
+        self.clock = Now()
+        self.stores = MemoryStores()
+        self.directory = directory
+        self.kafka = FakeKafka(Scripted.sources, Scripted.changelog)
+        self.processor = Scripted(**behaviour)
+        self.start()
+
+    def start(self) -> None:
+        settings = RuntimeSettings(
+            bootstrap_servers="none", data_dir=self.directory, instance_id="me"
+        )
+        self.cycle = Cycle(
+            self.processor, settings, self.kafka, self.stores, self.clock, Health("c")
+        )
+        assert self.kafka.listener is not None
+        self.kafka.listener.assigned([INPUT, FORWARDED])
+
+    def live(self) -> World:
+        for _ in range(20):
+            if self.cycle._members.live:
+                self.step()
+                self.kafka.calls.clear()
+                return self
+            self.step()
+        raise AssertionError("never live")
+
+    def step(self) -> None:
+        self.clock.ms += 10
+        self.cycle.step()
+
+    def put(self, *values: bytes, at: int = 0) -> None:
+        self.kafka.coming += [
+            Record("left", 0, at + i, 0, b"k", value) for i, value in enumerate(values)
+        ]
+
+    def stored(self, key: bytes) -> bytes | None:
+        return self.stores.open(0).get(key)
+
+
+def count(self: Scripted, ctx: Context, message: Message) -> None:
+    n = (ctx.get(b"n") or 0) + 1
+    ctx.put(b"n", n)
+    ctx.send("out", b"k", b"%d" % n)
+
+
+def test_changelog_outputs_and_offsets_are_one_transaction_then_the_store_then_the_acts(
+    tmp_path: Path,
+) -> None:
+    def act(self: Scripted, ctx: Context, message: Message) -> None:
+        count(self, ctx, message)
+        ctx.after_commit(lambda: world.kafka.calls.append(("act", world.stored(b"n"))))
+
+    world = World(tmp_path, process=act).live()
+    world.put(b"{}")
+    world.step()
+    assert world.kafka.names() == [
+        "poll",
+        "begin",
+        "send",
+        "send",
+        "send",
+        "send offsets",
+        "commit",
+        "act",
+    ]
+    assert world.kafka.calls[-1] == ("act", b"1")
+    assert [call[1] for call in world.kafka.calls if call[0] == "send"] == [
+        Scripted.changelog
+    ] * 2 + ["out"]
+    offsets = world.kafka.calls[5][1]
+    assert {spot: at.offset for spot, at in offsets.items()} == {INPUT: 1, FORWARDED: 0}
+    assert all('"id":"counting.me"' in at.metadata for at in offsets.values())
+
+
+@pytest.mark.parametrize("call", ["send", "send offsets", "commit"])
+@pytest.mark.parametrize("fault", [Aborted, GroupFenced])
+def test_an_abort_anywhere_leaves_nothing_and_the_batch_is_taken_again(
+    call: str, fault: type[Exception], tmp_path: Path
+) -> None:
+    acts: list[int] = []
+
+    def act(self: Scripted, ctx: Context, message: Message) -> None:
+        count(self, ctx, message)
+        ctx.after_commit(lambda: acts.append(1))
+
+    world = World(tmp_path, process=act).live()
+    world.kafka.faults[call] = fault("now")
+    world.put(b"{}", b"{}")
+    world.step()
+    assert world.kafka.names()[-1] == "abort"
+    assert (world.kafka.sent, world.stored(b"n"), acts) == ([], None, [])
+    world.step()
+    assert [value for topic, _, value, _ in world.kafka.sent if topic == "out"] == [b"1", b"2"]
+    assert (world.stored(b"n"), acts) == (b"2", [1, 1])
+    assert world.kafka.positions[INPUT].offset == 2
+
+
+@pytest.mark.parametrize("fault", [ProducerFenced, OutcomeUnknown])
+def test_what_cannot_be_repaired_in_place_ends_the_process_without_a_store_write(
+    fault: type[Exception], tmp_path: Path
+) -> None:
+    world = World(tmp_path, process=count).live()
+    world.kafka.faults["commit"] = fault("now")
+    world.put(b"{}")
+    with pytest.raises(fault):
+        world.step()
+    assert world.stored(b"n") is None
+    assert "abort" not in world.kafka.names()
+
+
+def test_a_raise_discards_its_own_savepoint_only(tmp_path: Path) -> None:
+    def maybe(self: Scripted, ctx: Context, message: Message) -> None:
+        count(self, ctx, message)
+        ctx.set_timer(5, b"t")
+        ctx.after_commit(lambda: world.kafka.calls.append(("act",)))
+        if message.body.get("bad"):
+            raise ValueError
+
+    world = World(tmp_path, process=maybe).live()
+    world.put(b"{}", b'{"bad": 1}', b"{}")
+    world.step()
+    assert [value for topic, _, value, _ in world.kafka.sent if topic == "out"] == [b"1", b"2"]
+    assert world.kafka.names().count("act") == 2
+    assert len(world.processor.failures) == 1
+    assert world.kafka.positions[INPUT].offset == 3
+
+
+def test_a_cycle_that_staged_nothing_makes_no_transaction(tmp_path: Path) -> None:
+    holds: list[Hold] = []
+    world = World(tmp_path, process=lambda self, ctx, message: holds.append(ctx.hold())).live()
+    world.put(b"{}", b"{}", b"skip")
+    world.clock.ms += 1_000
+    world.step()
+    assert "begin" not in world.kafka.names()
+    assert world.kafka.positions[INPUT].offset == 0
+    holds[0].finish()
+    world.clock.ms += 1_000
+    world.step()
+    assert world.kafka.positions[INPUT].offset == 1
+    world.kafka.faults["commit plainly"] = GroupFenced("stale epoch")
+    holds[1].finish()
+    world.clock.ms += 1_000
+    world.step()
+    world.clock.ms += 1_000
+    world.step()
+    assert world.kafka.positions[INPUT].offset == 3
+
+
+def test_a_batch_is_bounded_by_what_it_staged(tmp_path: Path) -> None:
+    world = World(
+        tmp_path, process=lambda self, ctx, message: ctx.send("out", None, b"x" * 900_000)
+    ).live()
+    world.put(*[b"{}"] * 7)
+    world.step()
+    assert world.kafka.positions[INPUT].offset == 5  # 4.5 MB
+    world.step()
+    assert world.kafka.positions[INPUT].offset == 7
+
+
+def test_a_takeover_asks_in_the_order_that_loses_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count)
+    for _ in range(3):
+        world.step()
+    wanted = [c for c in world.kafka.names() if c not in ("poll", "take the id")]
+    assert wanted == ["committed", "ends", "commit plainly", "start"]
+    world.put(b"{}", b"{}")
+    world.step()
+    world.stores = MemoryStores()  # another machine
+    world.kafka.committed_offsets = world.kafka.positions
+    world.kafka.calls.clear()
+    world.start()
+    for _ in range(3):
+        world.step()
+    wanted = [c for c in world.kafka.names() if c not in ("poll", "take the id")]
+    assert wanted == ["committed", "ends", "read", "commit plainly", "start"]
+    assert world.kafka.calls[-2 if world.kafka.names()[-1] == "poll" else -1][1] == {
+        INPUT: 2,
+        FORWARDED: 0,
+    }
+    assert world.stored(b"n") == b"2"
+
+
+def test_a_takeover_that_stands_still_aborts_the_former_owner_and_never_itself(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.kafka.positions = {
+        INPUT: Position(0, '{"id":"counting.other"}'),
+        FORWARDED: Position(0, '{"id":"counting.me"}'),
+    }
+    world.kafka.committed_offsets = Unanswered("unstable")
+    for _ in range(9):
+        world.clock.ms += 100
+        world.step()
+    assert world.kafka.fenced == []
+    for _ in range(4):
+        world.clock.ms += 100
+        world.step()
+    assert world.kafka.fenced == ["counting.other"]
+    world.kafka.committed_offsets = {}
+    world.live()
+
+
+def test_the_changelogs_readable_end_is_not_its_end(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.kafka.log_end = 1  # an open transaction wrote one
+    for _ in range(9):
+        world.clock.ms += 100
+        world.step()
+    assert not world.cycle._members.live
+    world.kafka.log.append(Record(Scripted.changelog, 0, 0, 0, b"n", b"7"))
+    for spot in world.kafka._reading:
+        world.kafka._reading[spot] = 0
+    world.live()
+    assert world.stored(b"n") == b"7"
+
+
+def test_a_lost_partition_takes_everything_of_it_along(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count).live()
+    old = world.processor.lives[0]
+    world.put(b"{}")
+    listener = world.kafka.listener
+    assert listener is not None
+    listener.lost([INPUT, FORWARDED, Spot("odd", 7), Spot("left", 9)])
+    assert not old.alive
+    listener.assigned([INPUT])
+    world.step()
+    assert not world.cycle._members.owned  # not before all inputs are there
+    listener.assigned([FORWARDED])
+    world.live()
+    old.post("too late")
+    world.step()
+    assert world.processor.events == []
+    assert world.kafka.sent == []
+
+
+def test_time_never_goes_back(tmp_path: Path) -> None:
+    nows: list[int] = []
+    world = World(
+        tmp_path, process=lambda self, ctx, message: (nows.append(ctx.now), ctx.put(b"n", 1))
+    ).live()
+    world.put(b"{}")
+    world.step()
+    world.clock.ms -= 500_000
+    world.put(b"{}", at=1)
+    world.step()
+    world.start()  # on a machine whose clock is behind
+    world.live()
+    world.put(b"{}", at=2)
+    world.step()
+    assert nows == sorted(nows)
+
+
+def test_the_last_resort_keeps_the_partition_going(tmp_path: Path) -> None:
+    def fails(*_: Any) -> None:
+        raise ValueError
+
+    world = World(tmp_path, process=fails, failed=fails, completed=fails).live()
+    world.processor.lives[0].post("x")
+    world.put(b"{}")
+    world.step()
+    assert [topic for topic, *_ in world.kafka.sent if topic != Scripted.changelog] == [
+        "agent.dead-letters"
+    ]
+    assert world.kafka.positions[INPUT].offset == 1
