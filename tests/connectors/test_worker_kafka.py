@@ -134,3 +134,31 @@ def test_killed_in_the_middle_of_a_call(deployment: Deployment) -> None:
     found = next(r for r in d.results if r["run_id"] == "ask" and r["status"] == "succeeded")
     assert (found["result"], found["adopted"]) == ("found", True)
     assert sorted(d.calls()) == ["act act/1 1", "ask ask/1 1"]
+
+
+@pytest.mark.chaos
+def test_killed_again_and_again_under_load(deployment: Deployment) -> None:
+    d = deployment
+    runs = 200
+    d.start()
+    for batch in range(4):
+        for n in range(batch * 50, batch * 50 + 50):
+            d.send("act", f"act-{n}", effect="external", arguments={"seconds": n % 2 * 0.3})
+            d.send("look", f"look-{n}", arguments={"n": n})
+        d.until(lambda batch=batch: len(d.calls()) > batch * 50 + 20)
+        if batch < 3:
+            d.kill()
+            d.start()
+
+    def settled() -> bool:
+        return all(d.of(f"act-{n}")[1:] and d.of(f"look-{n}") for n in range(runs))
+
+    d.until(settled, 90)
+    called = d.calls()
+    assert len(called) == len(set(called))
+    for n in range(runs):
+        assert d.of(f"act-{n}") in (["started", "succeeded"], ["started", "unknown"])
+        if d.of(f"act-{n}")[1] == "succeeded":
+            assert f"act act-{n}/1 1" in called
+        assert set(d.of(f"look-{n}")) == {"succeeded"}
+    assert all(d.of(f"act-{n}")[1] == "succeeded" for n in range(150, runs))
