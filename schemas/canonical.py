@@ -73,7 +73,7 @@ _decoder = json.JSONDecoder(
 )
 
 
-def parse(raw: bytes | str) -> Any:
+def parse(raw: bytes | str, depth: int = MAX_DEPTH) -> Any:
     """Strict JSON. Raises `RecordError` that says what is wrong and where."""
     if isinstance(raw, bytes):
         try:
@@ -89,18 +89,18 @@ def parse(raw: bytes | str) -> Any:
             "", f"not JSON: {error.msg} at character {error.pos}", "not_json"
         ) from error
     except RecursionError as error:
-        raise RecordError("", f"nested deeper than {MAX_DEPTH}", "too_deep") from error
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        check_depth(value)
+        raise RecordError("", f"nested deeper than {depth}", "too_deep") from error
+    if text.count("[") + text.count("{") > depth:
+        check_depth(value, depth)
     if "\\u" in text and ("\\ud" in text or "\\uD" in text):
         _check_surrogates(value)
     return value
 
 
-def check_depth(value: Any) -> None:
-    """Raise `RecordError` when nested deeper than `MAX_DEPTH`."""
+def check_depth(value: Any, depth: int = MAX_DEPTH) -> None:
+    """Raise `RecordError` when nested deeper than ``depth``."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(depth):
         level = [
             inner
             for outer in level
@@ -115,7 +115,7 @@ def check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise RecordError("", f"nested deeper than {MAX_DEPTH}", "too_deep")
+    raise RecordError("", f"nested deeper than {depth}", "too_deep")
 
 
 def _check_surrogates(value: Any) -> None:

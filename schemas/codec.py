@@ -16,6 +16,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder()
 
+_INBOUND = (records.Task, records.ApprovalDecision, records.ControlRequest, records.ActionResult)
+_OUR_DEPTH = 3 * canonical.MAX_DEPTH
+"""What we write wraps what came in: a result inside arguments inside a command."""
+
 _PATTERNS = {
     records.ID_PATTERN: "must be 1 to 200 characters of letters, digits and - _ . : @ (~ in ids made by Perdure), and neither `.` nor `..`",
     records.USER_ID_PATTERN: "must be 1 to 200 characters of letters, digits and - _ . : @, and neither `.` nor `..`",
@@ -33,7 +37,7 @@ def encode(record: msgspec.Struct) -> bytes:
         raise RecordError("", f"is not JSON: {error}", "not_json") from error
 
 
-def document(raw: bytes | None) -> dict[str, Any]:
+def document(raw: bytes | None, depth: int = canonical.MAX_DEPTH) -> dict[str, Any]:
     """The JSON object in a record's value. Raises `RecordError` for everything else."""
     if raw is None:
         raise RecordError("", "the record has no value (null)", "null")
@@ -45,7 +49,7 @@ def document(raw: bytes | None) -> dict[str, Any]:
             "the record is framed Avro, but wire_format is json here: set schema_registry_url",
             "avro",
         )
-    value = canonical.parse(raw)
+    value = canonical.parse(raw, depth)
     if not isinstance(value, dict):
         raise RecordError("", f"must be a JSON object, not {_json_name(value)}", "not_an_object")
     return value
@@ -63,7 +67,8 @@ def convert(value: Any, kind: type[T]) -> T:
 
 def decode(raw: bytes | None, kind: type[T]) -> T:
     """A typed record from a topic's bytes. Raises `RecordError`."""
-    return convert(document(raw), kind)
+    depth = canonical.MAX_DEPTH if kind in _INBOUND else _OUR_DEPTH
+    return convert(document(raw, depth), kind)
 
 
 def _json_name(value: Any) -> str:
