@@ -142,7 +142,7 @@ class StateCodec(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         """Stored bytes. Raises `RecordError` where a value is no JSON or does not fit its type."""
-        plain = {name: getattr(value, name) for name in self._kind.__struct_fields__}
+        plain = msgspec.structs.asdict(value)
         out = io.BytesIO()
         out.write(self._mark)
         try:

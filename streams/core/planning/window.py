@@ -101,6 +101,8 @@ def render(run: Run, message: Message, longest: int | None = None) -> dict[str, 
 def result_text(run: Run, action: Action) -> str:
     """A tool's result or error as the text a model gets; sensitive names are masked."""
     if action.status in SUCCEEDED:
+        if isinstance(action.result, dict) and "$blob" in action.result:
+            return f"[The result is too large to show here: {action.result.get('size')} bytes of JSON, kept in full.]"
         spec = run.start.tools.get(action.target)
         result = (
             _masked(action.result, frozenset(spec.sensitive))
