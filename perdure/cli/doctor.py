@@ -38,6 +38,7 @@ _GB = 1 << 30
 _OLD_SECONDS = 60.0
 _HELD_SECONDS = 2.0
 _TIMEOUT = 10.0
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +163,13 @@ class Cluster:
         self._made = made
         self._prefix = made.topic_prefix
         self._conf = made.client_conf()
-        self._admin = AdminClient({**self._conf, "log_level": 0, "error_cb": lambda error: None})
+        # Lost connections are told by the findings, not on stderr.
+        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+        self._admin = AdminClient(self._conf | quiet)
 
     def findings(self) -> Iterator[Finding]:
         try:
-            cluster = self._admin.list_topics(timeout=_TIMEOUT)
+            cluster = self._admin.list_topics(timeout=_ANSWER_SECONDS)
         except KafkaException as error:
             yield Finding(
                 "kafka",
