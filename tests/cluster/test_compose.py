@@ -1,0 +1,68 @@
+"""docker-compose.yml and Dockerfile against the code: no Docker is needed to see that they drift."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from perdure.streams.cluster import server
+from perdure.streams.cluster.jars import KAFKA_VERSION
+
+from perdure.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ROLES = sorted(name for name, service in SERVICES.items() if service["image"] == "perdure")
+
+
+def test_the_services_are_there() -> None:
+    assert {"kafka", "kafka-ui", "engine", "worker"} <= SERVICES.keys()
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
+
+
+def test_kafka_has_the_embedded_brokers_settings() -> None:
+    given = {
+        name.removeprefix("KAFKA_").lower().replace("_", "."): value
+        for name, value in SERVICES["kafka"]["environment"].items()
+    }
+    assert {name: given.get(name) for name in server.SETTINGS} == server.SETTINGS
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_roles_command_is_one_that_the_command_line_takes(role: str) -> None:
+    command, context = typer.main.get_command(app), None
+    arguments: list[str] = SERVICES[role]["command"]
+    while hasattr(command, "get_command"):
+        name, *arguments = arguments
+        found = command.get_command(context or command.make_context("perdure", [name]), name)
+        assert found is not None, name
+        command = found
+    command.make_context(name, arguments)  # raises for an option it does not know
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_a_service_refers_to_is_declared(name: str) -> None:
+    service = SERVICES[name]
+    for volume in service.get("volumes", ()):
+        source = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", volume).partition(":")[0]
+        assert source in COMPOSE["volumes"]
+    for needed, how in service.get("depends_on", {}).items():
+        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
+    for port in service.get("ports", ()):
+        assert port.startswith("127.0.0.1:")  # nobody else's business unless somebody decides so
+
+
+def test_the_image_holds_every_package_of_the_project() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["setuptools"]["package-dir"].values()) <= copied
+    assert all((ROOT / name).exists() for name in copied)
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    assert all(f"!{name}" in sent for name in copied)
