@@ -139,6 +139,13 @@ def test_after_a_proof_of_absence_a_failed_second_call_is_not_in_doubt() -> None
     assert made.listed()["not_completed"] == ["call"]
 
 
+def test_idempotent_proven_absent_and_then_refused_is_not_in_doubt() -> None:
+    made = unknown("idempotent", True)
+    made.answer(made.command(verb="query"), "absent")
+    made.fails(made.command(verb="call"), "business")
+    assert made.listed()["not_completed"] == ["call"]
+
+
 def test_idempotent_and_unclear_is_asked_again_then_called_again() -> None:
     made = unknown("idempotent", True)
     while made.action(1).status in ("unknown", "querying"):

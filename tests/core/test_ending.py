@@ -108,6 +108,14 @@ def test_a_query_that_finds_it_while_it_ends_completes_it() -> None:
     assert made.listed()["completed"] == ["pay", "look"]
 
 
+def test_a_silent_worker_is_waited_for_no_longer_than_a_call_may_last() -> None:
+    made = cancelling()
+    assert 10_000 <= made.header.timers["act/1"] - made.now <= 20_000
+    made.answer(made.command("look", "call"))
+    made.timer("act/1")
+    assert (made.status, made.listed()["in_doubt"]) == ("cancelled", ["pay"])
+
+
 @pytest.mark.parametrize("has_query", [False, True])
 @pytest.mark.parametrize("effect", ["read_only", "idempotent", "external"])
 def test_nobody_answers_and_the_run_still_ends(effect: str, has_query: bool) -> None:

@@ -46,6 +46,17 @@ def test_a_model_that_claims_success_does_not_make_it_so() -> None:
     assert "Not done: put (2)" in made.outcome().text
 
 
+def test_a_run_that_is_done_with_something_in_doubt_is_not_complete() -> None:
+    made = world()
+    made.reply(None, ("put", {}))
+    made.fails(made.command("put"), "transient", "connection_lost")
+    made.timer("act/2")
+    made.fails(made.command("put"), "business", "NO")
+    made.reply("done")
+    assert (made.status, made.listed()["in_doubt"]) == ("done", ["put"])
+    assert not made.outcome().complete
+
+
 def test_a_record_says_what_ran_and_who_allowed_it() -> None:
     made = world()
     made.reply(None, ("pay", {"n": 1}))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from perdure.schemas.records import RetryPolicy
+from perdure.streams.core.policies.retry import wait_seconds
 
 from .harness import PlanStep, World, accepted, refused, tool
 
@@ -47,6 +48,12 @@ def test_the_wait_is_spread_by_the_actions_id_and_the_same_every_time() -> None:
         waits.append(wait(made))
     assert waits[0] == waits[1]
     assert len(set(waits)) == 3
+
+
+def test_the_spread_reaches_from_four_to_six_fifths() -> None:
+    waits = [wait_seconds(RetryPolicy(), f"r{n}/1", 1, {}) for n in range(300)]
+    assert 0.8 <= min(waits) < 0.82
+    assert 1.18 < max(waits) <= 1.2
 
 
 @pytest.mark.parametrize(("asked", "least", "most"), [(60, 60, 60), (0.1, 0.8, 1.2), (9000, 300, 300)])  # fmt: skip
