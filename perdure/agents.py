@@ -97,22 +97,25 @@ def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str
     for agent in agents:
         for name in agent.tools:
             if name not in tools:
-                near = difflib.get_close_matches(name, list(tools), 1)
-                hint = (
-                    f"; did you mean {near[0]}?"
-                    if near
-                    else f"; there are: {', '.join(sorted(tools)) or 'none'}"
-                )
-                problems.append(f"agents.{agent.name}.tools: no worker announces {name}{hint}")
-        for index, rule in enumerate(agent.approvals):
-            if rule.tool is not None and rule.tool not in agent.tools:
-                near = difflib.get_close_matches(rule.tool, agent.tools, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
                 problems.append(
-                    f"agents.{agent.name}.approvals[{index}].tool: {rule.tool} is not among its tools{hint}"
+                    f"agents.{agent.name}.tools: no worker announces {name}{_near(name, tools)}"
+                )
+        for index, rule in enumerate(agent.approvals):
+            if rule.tool is not None and rule.tool not in tools:
+                problems.append(
+                    f"agents.{agent.name}.approvals[{index}].tool: no worker announces {rule.tool}{_near(rule.tool, tools)}"
                 )
             problems += _condition(agent, index, rule, tools)
     return problems
+
+
+def _near(name: str, tools: dict[str, ToolSpec]) -> str:
+    near = difflib.get_close_matches(name, list(tools), 1)
+    return (
+        f"; did you mean {near[0]}?"
+        if near
+        else f"; there are: {', '.join(sorted(tools)) or 'none'}"
+    )
 
 
 def _condition(

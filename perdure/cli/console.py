@@ -51,6 +51,8 @@ def settings(**flags: Any) -> Settings:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if made.log_level.upper() == "WARNING":  # librdkafka warns of every retry that then succeeds
+        logging.getLogger("perdure.kafka").setLevel(logging.ERROR)
     return made
 
 
