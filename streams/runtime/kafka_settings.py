@@ -25,6 +25,9 @@ class ClientSettings:
             "error_cb": _on_error,
             "log.connection.close": False,
             "socket.keepalive.enable": True,
+            # A request the broker took along when it died is given up for a new one after this.
+            "socket.timeout.ms": 10_000,
+            "socket.connection.setup.timeout.ms": 5_000,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "retry.backoff.ms": 50,
@@ -91,6 +94,8 @@ class ClientSettings:
     def transactional_producer(self, transactional_id: str) -> dict[str, Any]:
         own = self._producer(transactional_id) | {
             "transactional.id": transactional_id,
+            # Costs no latency, as the commit flushes; saves requests while offsets are sent.
+            "linger.ms": 5,
             "transaction.timeout.ms": self._runtime.transaction_timeout_ms,
         }
         return self._final(own)

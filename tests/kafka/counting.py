@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from perdure.streams.runtime.errors import RuntimeFault
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record, Undecodable
 from perdure.streams.runtime.runner import run
 from perdure.streams.runtime.settings import RuntimeSettings
@@ -75,7 +76,10 @@ class Counting:
 
 
 def main() -> None:
+    import faulthandler
     import logging
+
+    faulthandler.register(signal.SIGUSR1)
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     bootstrap, prefix, instance, data_dir = sys.argv[1:5]
@@ -88,7 +92,11 @@ def main() -> None:
         instance_id=instance,
         session_timeout_ms=3_000,
     )
-    run([Counting()], settings, stop)
+    try:
+        run([Counting()], settings, stop)
+    except RuntimeFault as e:
+        print(e, file=sys.stderr)
+        sys.exit(e.exit_code)
 
 
 if __name__ == "__main__":
