@@ -20,8 +20,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from perdure.schemas import topics
-from perdure.schemas.records import RunEvent, ToolSpec
+from perdure.schemas import codec, topics
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import AgentSpec, ApprovalRequest, RunEvent, ToolSpec, Verdict
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.planning.window import render
 from perdure.streams.core.policies.outcome import run_state
@@ -100,6 +101,14 @@ class Scanner:
         finally:
             consumer.close()
 
+    def partitions(self, name: str) -> int:
+        """How many partitions a topic has. Raises `NoTopic`, `Unreachable`."""
+        consumer = Consumer(self._conf)
+        try:
+            return self._count(consumer, name)
+        finally:
+            consumer.close()
+
     def _count(self, consumer: Consumer, name: str) -> int:
         """Asked through the consumer that will read: it then knows the leaders and starts at once."""
         topic = self._prefix + name
@@ -154,6 +163,58 @@ def _raw(message: Any, prefix: str) -> Raw:
     )
 
 
+# --- small tables and one answer ---------------------------------------------------------------
+
+
+def questions(scanner: Scanner) -> dict[str, ApprovalRequest]:
+    """The open questions by approval id."""
+    found: dict[str, ApprovalRequest] = {}
+    for raw in scanner.scan([topics.PENDING]):
+        if raw is not None:
+            _into(found, raw, "", ApprovalRequest)
+    return found
+
+
+def catalog(scanner: Scanner) -> tuple[dict[str, ToolSpec], dict[str, AgentSpec]]:
+    """The announced tools and the agents in force, by name."""
+    tools: dict[str, ToolSpec] = {}
+    agents: dict[str, AgentSpec] = {}
+    for raw in scanner.scan([topics.CATALOG]):
+        if raw is not None:
+            _into(tools, raw, "tool/", ToolSpec)
+            _into(agents, raw, "agent/", AgentSpec)
+    return tools, agents
+
+
+def _into(found: dict[str, Any], raw: Raw, start: str, kind: type[msgspec.Struct]) -> None:
+    """One record of a compacted topic into the table it stands for; what can't be read is left out."""
+    key = (raw.key or b"").decode("utf-8", "replace")
+    if not key.startswith(start):
+        return
+    name = key.removeprefix(start)
+    if raw.value is None:
+        found.pop(name, None)
+        return
+    try:
+        found[name] = codec.decode(raw.value, kind)
+    except RecordError:
+        return
+
+
+def verdict(scanner: Scanner, run_id: str, request_id: str, timeout: float) -> Verdict | None:
+    """The verdict on a request, or None if none came within ``timeout`` s."""
+    deadline = time.monotonic() + timeout
+    wanted = run_id.encode()
+    for raw in scanner.scan([topics.VERDICTS], run_id=run_id, follow=True):
+        if raw is not None and raw.key == wanted and raw.value is not None:
+            made = codec.decode(raw.value, Verdict)
+            if made.request_id == request_id:
+                return made
+        if raw is None and time.monotonic() > deadline:
+            return None
+    return None
+
+
 # --- events -----------------------------------------------------------------------------------
 
 _event = msgspec.json.Decoder(RunEvent)
@@ -193,10 +254,12 @@ class Summary(msgspec.Struct, kw_only=True):
             return
         self.version = event.version
         self.updated_at = event.at
-        data = event.data if isinstance(event.data, dict) else {}
         change = _CHANGES.get(event.type)
         if change is not None:
-            change(self, data)
+            try:
+                change(self, event.data)
+            except (KeyError, TypeError, AttributeError):
+                self.last = f"event {event.version} is not sound"
         if event.type == "run_started":
             self.started_at = event.at
         elif event.type == "run_finished":

@@ -9,25 +9,27 @@ from pathlib import Path
 import msgspec
 
 from perdure.agents import check_tools, load_agents, newer
-from perdure.client import Client
+from perdure.reading import Scanner, catalog
 from perdure.schemas.records import AgentSpec
+from perdure.settings import Settings
 
-from .console import FAILED, USAGE, leave, line, say
+from .console import FAILED, USAGE, client, leave, line, say
 
 
-def apply(file: Path, connect: Callable[[], Client], as_json: bool) -> None:
+def apply(file: Path, connect: Callable[[], Settings], as_json: bool) -> None:
     """Put a file's agents into force, all of them or none. Raises what `load_agents` raises."""
     agents = load_agents(file)
-    client = connect()
-    problems = check_tools(agents, client.tools())
+    made = connect()
+    tools, known = catalog(Scanner(made.client_conf(), made.topic_prefix))
+    problems = check_tools(agents, tools)
     if problems:
         for problem in problems:
             say(f"perdure: {problem}")
         leave(FAILED, "nothing was applied: start a worker that has the tools, or correct the file")
-    known = client.agents()
     changed = {agent.name: agent for agent in newer(agents, known)}
+    writer = client(made)
     for name, agent in changed.items():
-        client.catalog(f"agent/{name}", agent)
+        writer.catalog(f"agent/{name}", agent)
     for agent in agents:
         now = changed.get(agent.name)
         before = known.get(agent.name)
@@ -50,16 +52,16 @@ def _differences(before: AgentSpec, now: AgentSpec) -> list[str]:
     ]
 
 
-def delete(name: str, connect: Callable[[], Client]) -> None:
+def delete(name: str, connect: Callable[[], Settings]) -> None:
     """Take an agent out of the catalog."""
     kind, _, agent = name.partition("/")
     if kind != "agent" or not agent:
         leave(USAGE, "say what to delete as agent/NAME")
-    client = connect()
-    known = client.agents()
+    made = connect()
+    _, known = catalog(Scanner(made.client_conf(), made.topic_prefix))
     if agent not in known:
         near = difflib.get_close_matches(agent, list(known), 1)
         hint = f"; did you mean agent/{near[0]}?" if near else ""
         leave(FAILED, f"there is no agent {agent}{hint}")
-    client.catalog(name, None)
+    client(made).catalog(name, None)
     say(f"{name} is deleted; its running runs go on with the definition they started with")

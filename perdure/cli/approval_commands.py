@@ -69,7 +69,7 @@ def _decide(
 
     def work() -> None:
         made = deciding.decision_of(approval, decision, approver, **content)
-        deciding.decide(console.client(**connection), made, timeout, as_json)
+        deciding.decide(console.connected(**connection), made, timeout, as_json)
 
     console.guarded(work)
 
@@ -102,7 +102,7 @@ def approve(
     from . import dialogue
 
     dialogue.check_terminal()
-    console.guarded(lambda: dialogue.talk(console.client(**where), approver, timeout))
+    console.guarded(lambda: dialogue.talk(console.connected(**where), approver, timeout))
 
 
 @app.command()

@@ -87,11 +87,10 @@ def running(made: Settings) -> dict[str, str] | None:
     }
 
 
-def client(**flags: Any) -> Client:
-    """A client of the deployment the flags name."""
+def client(made: Settings) -> Client:
+    """A client of the deployment that the settings name."""
     from perdure.client import Client
 
-    made = connected(**flags)
     return Client(made.bootstrap_servers or "", topic_prefix=made.topic_prefix, kafka=made.kafka)
 
 

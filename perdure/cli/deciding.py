@@ -6,13 +6,14 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from perdure.client import Client
+from perdure.reading import Scanner, questions, verdict
 from perdure.schemas import codec, topics
 from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalDecision, ApprovalRequest, ControlRequest, Verdict
+from perdure.settings import Settings
 
-from .console import FAILED, USAGE, leave, line, say
+from .console import FAILED, USAGE, client, leave, line, say
 from .terminal import safe, user_name
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -84,17 +85,18 @@ def _free(flag: str, text: str) -> Any:
 # --- sending ----------------------------------------------------------------------------------
 
 
-def decide(client: Client, decision: ApprovalDecision, timeout: float, as_json: bool) -> None:
+def decide(made: Settings, decision: ApprovalDecision, timeout: float, as_json: bool) -> None:
     """Send a decision, bound to what the open question shows; ends with 1 if it is refused."""
-    question = client.pending().get(decision.approval_id)
+    scanner = Scanner(made.client_conf(), made.topic_prefix)
+    question = questions(scanner).get(decision.approval_id)
     if question is not None:
         _refuse_at_once(question, decision)
         if decision.digest is None:
             decision = msgspec.structs.replace(decision, digest=question.digest)
         if not as_json:
             say(f"{decision.decision}: {safe(question.title, 200)}")
-    request_id = client.decide(decision)
-    _tell(client, decision.approval_id.rpartition("/")[0], request_id, timeout, as_json)
+    request_id = client(made).decide(decision)
+    _tell(scanner, decision.approval_id.rpartition("/")[0], request_id, timeout, as_json)
 
 
 def _refuse_at_once(question: ApprovalRequest, decision: ApprovalDecision) -> None:
@@ -111,32 +113,33 @@ def _refuse_at_once(question: ApprovalRequest, decision: ApprovalDecision) -> No
         leave(USAGE, f"{decision.decision} needs --reason")
 
 
-def ask_control(client: Client, request: ControlRequest, timeout: float, as_json: bool) -> None:
+def ask_control(made: Settings, request: ControlRequest, timeout: float, as_json: bool) -> None:
     """Send a control request; ends with 1 if it is refused."""
-    client.reader.partitions(topics.CONTROL)
-    request_id = client.control(request)
-    _tell(client, request.run_id, request_id, timeout, as_json)
+    scanner = Scanner(made.client_conf(), made.topic_prefix)
+    scanner.partitions(topics.CONTROL)
+    request_id = client(made).control(request)
+    _tell(scanner, request.run_id, request_id, timeout, as_json)
 
 
-def _tell(client: Client, run_id: str, request_id: str, timeout: float, as_json: bool) -> None:
-    verdict = client.verdict(run_id, request_id, timeout)
-    if verdict is None:
+def _tell(scanner: Scanner, run_id: str, request_id: str, timeout: float, as_json: bool) -> None:
+    found = verdict(scanner, run_id, request_id, timeout)
+    if found is None:
         _no_verdict(timeout)
     if as_json:
-        line(verdict)
-    told = accepted_text(verdict)
-    if not verdict.accepted:
+        line(found)
+    told = accepted_text(found)
+    if not found.accepted:
         leave(FAILED, told)
     if not as_json:
         say(told)
 
 
-def accepted_text(verdict: Verdict) -> str:
+def accepted_text(found: Verdict) -> str:
     """The verdict as a sentence."""
-    if not verdict.accepted:
-        return f"refused: {safe(verdict.reason, 500)}"
-    about = f" ({safe(verdict.reason, 200)})" if verdict.reason else ""
-    return f"accepted{about}; {safe(verdict.run_id, 200)} is at version {verdict.version}"
+    if not found.accepted:
+        return f"refused: {safe(found.reason, 500)}"
+    about = f" ({safe(found.reason, 200)})" if found.reason else ""
+    return f"accepted{about}; {safe(found.run_id, 200)} is at version {found.version}"
 
 
 def _no_verdict(timeout: float) -> NoReturn:

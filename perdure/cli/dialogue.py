@@ -7,8 +7,9 @@ from typing import Any
 
 import typer
 
-from perdure.client import Client
+from perdure.reading import Scanner, catalog, questions
 from perdure.schemas.records import ApprovalRequest
+from perdure.settings import Settings
 
 from . import deciding
 from .console import USAGE, leave, say
@@ -24,26 +25,27 @@ def check_terminal() -> None:
         leave(USAGE, "name the question: perdure approve APPROVAL (`perdure pending` lists them)")
 
 
-def talk(client: Client, approver: str | None, timeout: float) -> None:
+def talk(made: Settings, approver: str | None, timeout: float) -> None:
     """One question after the other, until there is none or the person leaves."""
+    scanner = Scanner(made.client_conf(), made.topic_prefix)
     while True:
-        questions = sorted(client.pending().values(), key=lambda each: each.expires_at)
-        if not questions:
+        waiting = sorted(questions(scanner).values(), key=lambda each: each.expires_at)
+        if not waiting:
             say("nothing waits for a person")
             return
-        for number, each in enumerate(questions, 1):
+        for number, each in enumerate(waiting, 1):
             emit(f"{number:>3}  {safe(each.title, 100)}   {each.approval_id}")
-        picked = _number(len(questions))
+        picked = _number(len(waiting))
         if picked is None:
             return
-        question = questions[picked - 1]
+        question = waiting[picked - 1]
         emit()
-        print_question(covered_question(question, client.tools()))
+        print_question(covered_question(question, catalog(scanner)[0]))
         word = _word(question)
         if word is None:
             continue
         try:
-            deciding.decide(client, _decision(question, word, approver), timeout, False)
+            deciding.decide(made, _decision(question, word, approver), timeout, False)
         except typer.Exit:
             say("nothing was changed by that")
 

@@ -39,6 +39,8 @@ _OLD_SECONDS = 60.0
 _HELD_SECONDS = 2.0
 _TIMEOUT = 10.0
 _ANSWER_SECONDS = 5.0
+_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ class Cluster:
         group = table.group_id(self._prefix, processor)
         committed = self._committed(group, spots)
         ends = self._ends(spots, IsolationLevel.READ_UNCOMMITTED)
-        firsts = self._offsets(spots, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        firsts = self._offsets(spots, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         behind: dict[tuple[str, int], int] = {}
         for where, end in ends.items():
             at = max(committed.get(where, -1), firsts.get(where, 0))
@@ -293,7 +295,7 @@ class Cluster:
     def _ends(
         self, spots: list[TopicPartition], isolation: IsolationLevel
     ) -> dict[tuple[str, int], int]:
-        return self._offsets(spots, OffsetSpec.latest(), isolation)
+        return self._offsets(spots, _LATEST, isolation)
 
     def _offsets(
         self, spots: list[TopicPartition], which: Any, isolation: IsolationLevel

@@ -6,14 +6,14 @@ import shlex
 
 import msgspec
 
-from perdure.reading import Scanner, covered, sensitive
+from perdure.reading import Scanner, catalog, covered, sensitive
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalRequest, ToolSpec
 from perdure.settings import Settings
 
 from .console import line, say
-from .terminal import ago, deadline, emit, safe
+from .terminal import ago, deadline, emit, paragraphs, safe
 
 COMMANDS = {
     "approve": "perdure approve {id}",
@@ -32,7 +32,7 @@ COMMANDS = {
 def pending(made: Settings, *, follow: bool, uncover: bool, as_json: bool) -> None:
     """List the open questions, the one that expires first on top; then, if asked, what comes."""
     scanner = Scanner(made.client_conf(), made.topic_prefix)
-    tools = {} if uncover else catalog_tools(scanner)
+    tools = {} if uncover else catalog(scanner)[0]
     questions: dict[str, ApprovalRequest] = {}
     listed = False
     for raw in scanner.scan([topics.PENDING], follow=follow):
@@ -55,24 +55,7 @@ def pending(made: Settings, *, follow: bool, uncover: bool, as_json: bool) -> No
         if listed:
             _one(questions[name], tools, as_json)
             if not uncover:
-                tools = catalog_tools(scanner)
-
-
-def catalog_tools(scanner: Scanner) -> dict[str, ToolSpec]:
-    """The announced tools: they say what is sensitive."""
-    found: dict[str, ToolSpec] = {}
-    for raw in scanner.scan([topics.CATALOG]):
-        if raw is None or raw.key is None or not raw.key.startswith(b"tool/"):
-            continue
-        name = raw.key[5:].decode("utf-8", "replace")
-        if raw.value is None:
-            found.pop(name, None)
-            continue
-        try:
-            found[name] = codec.decode(raw.value, ToolSpec)
-        except RecordError:
-            continue
-    return found
+                tools = catalog(scanner)[0]
 
 
 def _list(questions: dict[str, ApprovalRequest], tools: dict[str, ToolSpec], as_json: bool) -> None:
@@ -125,7 +108,8 @@ def print_question(question: ApprovalRequest) -> None:
     elif question.arguments is not None:
         emit(f"    {safe(question.arguments, 2_000)}")
     if question.question:
-        emit(f"  asks: {safe(question.question, 2_000)}")
+        for text in paragraphs(question.question, 2_000):
+            emit(f"  asks: {text}")
     if question.reason:
         emit(f"  the model's reason: {safe(question.reason, 2_000)}")
     if question.rule is not None:

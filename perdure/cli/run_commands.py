@@ -67,12 +67,12 @@ def submit(
             tasks = body.read_file(file)
         else:
             tasks = [body.one_task(agent, input_, plan, user, session, task_id)]
-        client = console.client(
+        made = console.connected(
             **flags(
                 bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir
             )
         )
-        body.submit(client, tasks, wait=wait, timeout=timeout, no_input=no_input, as_json=as_json)
+        body.submit(made, tasks, wait=wait, timeout=timeout, no_input=no_input, as_json=as_json)
 
     console.guarded(work)
 
@@ -160,7 +160,7 @@ def _control(
 
     def work() -> None:
         request = deciding.control_request(run, command, by, **content)
-        deciding.ask_control(console.client(**connection), request, timeout, as_json)
+        deciding.ask_control(console.connected(**connection), request, timeout, as_json)
 
     console.guarded(work)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.reading import Overview, Scanner, Summary, event_of
+from perdure.reading import Overview, Scanner, Summary, event_of, questions
 from perdure.schemas import topics
 from perdure.schemas.records import Status
 from perdure.settings import Settings
@@ -55,7 +55,7 @@ def runs(made: Settings, wanted: Wanted, *, follow: bool, as_json: bool) -> None
             continue
         if not listed:
             listed = True
-            overview.settle(_open(scanner))
+            overview.settle(questions(scanner))
             _list(overview, wanted, as_json)
             shown = {run.run_id: _face(run) for run in overview.runs.values()}
         else:
@@ -64,19 +64,6 @@ def runs(made: Settings, wanted: Wanted, *, follow: bool, as_json: bool) -> None
                     _change(run, as_json)
                 shown[run.run_id] = _face(run)
         changed.clear()
-
-
-def _open(scanner: Scanner) -> set[str]:
-    found: set[str] = set()
-    for raw in scanner.scan([topics.PENDING]):
-        if raw is None or raw.key is None:
-            continue
-        name = raw.key.decode("utf-8", "replace")
-        if raw.value is None:
-            found.discard(name)
-        else:
-            found.add(name)
-    return found
 
 
 def _face(run: Summary) -> tuple[Any, ...]:
@@ -111,13 +98,12 @@ def _list(overview: Overview, wanted: Wanted, as_json: bool) -> None:
         say("no such runs" if overview.runs else "no runs yet: `perdure submit` starts one")
         return
     table(
-        ("run", "agent", "status", "actions", "changed", "doing"),
+        ("run", "agent", "status", "changed", "doing"),
         [
             (
                 safe(run.run_id, 200),
                 safe(run.agent, 60),
                 _state(run),
-                str(run.actions),
                 ago(run.updated_at),
                 _doing(run),
             )

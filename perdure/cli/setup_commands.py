@@ -47,7 +47,7 @@ def apply(
     from .apply import apply as body
 
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    console.guarded(lambda: body(file, lambda: console.client(**where), as_json))
+    console.guarded(lambda: body(file, lambda: console.connected(**where), as_json))
 
 
 @app.command()
@@ -64,7 +64,7 @@ def delete(
     from .apply import delete as body
 
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    console.guarded(lambda: body(name, lambda: console.client(**where)))
+    console.guarded(lambda: body(name, lambda: console.connected(**where)))
 
 
 @app.command()

@@ -25,7 +25,7 @@ from perdure.topics_reader import NoTopic
 
 from . import timeline
 from .console import FAILED, leave, line
-from .terminal import clock, deadline, emit, now_ms, safe, span
+from .terminal import clock, deadline, emit, now_ms, paragraphs, safe, span
 
 _STYLES = {"done": "green", "failed": "red", "cancelled": "yellow", "waiting_approval": "cyan"}
 
@@ -65,13 +65,18 @@ class History:
 
     def take(self, event: RunEvent) -> None:
         """Raises `BrokenHistory` where the event can't be the next one."""
-        if self.run is None:
-            self.run = begin(event, lambda key: None)
-        else:
-            try:
+        try:
+            if self.run is None:
+                self.run = begin(event, lambda key: None)
+            else:
                 evolve(self.run, event)
-            except (LookupError, TypeError, AttributeError, ValueError) as error:
-                raise BrokenHistory(f"event {event.version} ({event.type}): {error}") from error
+        except BrokenHistory:
+            raise
+        except Exception as error:  # a forged event may hold anything
+            what = f"{type(error).__name__}: {error}"
+            raise BrokenHistory(
+                f"event {event.version} ({safe(event.type, 40)}) does not fit: {safe(what, 200)}"
+            ) from error
         self.events.append(event if self.uncover else covered_event(event, self.run))
 
 
@@ -159,7 +164,9 @@ def _foot(run: Run, state: dict[str, Any]) -> None:
         f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost}"
     )
     if header.finished_at is not None and header.answer is not None and not header.planned:
-        emit(f"answer: {safe(header.answer, 2_000)}")
+        emit("answer:")
+        for text in paragraphs(header.answer):
+            emit(f"  {text}")
 
 
 # --- a task without a run ---------------------------------------------------------------------

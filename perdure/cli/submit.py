@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 import yaml
 
-from perdure.client import Client
+from perdure.reading import Raw, Scanner
 from perdure.schemas import codec, topics
 from perdure.schemas.canonical import canonical, parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, Task
+from perdure.settings import Settings
 
-from .console import FAILED, USAGE, WAITS, leave, line, say
+from .console import FAILED, USAGE, WAITS, client, leave, line, say
 from .terminal import emit, is_terminal, safe, span
-
-_REMIND_SECONDS = 10.0
 
 
 def no_other_flags(**given: Any) -> None:
@@ -136,7 +135,7 @@ def _plan(path: Path) -> Any:
 
 
 def submit(
-    client: Client,
+    made: Settings,
     tasks: list[Task],
     *,
     wait: bool,
@@ -145,10 +144,9 @@ def submit(
     as_json: bool,
 ) -> None:
     """Produce the tasks; says only what Kafka has acknowledged."""
-    client.reader.partitions(
-        topics.TASKS
-    )  # a Kafka that is away is noticed before anything is sent
-    ids = client.submit(tasks)
+    scanner = Scanner(made.client_conf(), made.topic_prefix)
+    scanner.partitions(topics.TASKS)  # a Kafka that is away is noticed before anything is sent
+    ids = client(made).submit(tasks)
     if not wait:
         for run_id in ids:
             if as_json:
@@ -160,7 +158,7 @@ def submit(
             say(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} on Kafka")
         return
     say(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} on Kafka: {_few(ids)}")
-    Waiting(client, list(dict.fromkeys(ids)), timeout, no_input, as_json).until_all()
+    Waiting(scanner, list(dict.fromkeys(ids)), timeout, no_input, as_json).until_all()
 
 
 def _few(ids: list[str]) -> str:
@@ -175,12 +173,13 @@ class Waiting:
     """Runs on their way to an outcome; knows which of them only a person can move."""
 
     def __init__(
-        self, client: Client, ids: list[str], timeout: float | None, no_input: bool, as_json: bool
+        self, scanner: Scanner, ids: list[str], timeout: float | None, no_input: bool, as_json: bool
     ) -> None:
-        self._client = client
+        self._scanner = scanner
         self._total = len(ids)
         self._missing = set(ids)
         self._asks: dict[str, str] = {}  # approval id: title, of our runs
+        self._told: set[str] = set()
         self._failed: list[str] = []
         self._timeout = timeout
         self._no_input = no_input
@@ -191,16 +190,13 @@ class Waiting:
     def until_all(self) -> None:
         """Returns when every run is done; leaves with 1, or 4 with `no_input`."""
         with self._progress():
-            for seen in self._client.reader.read(
-                [topics.OUTCOMES, topics.PENDING], follow=True, timeout=self._timeout
-            ):
-                if seen.topic == topics.OUTCOMES:
-                    if seen.key in self._missing and seen.value is not None:
-                        self._ended(codec.decode(seen.value, Outcome))
-                else:
-                    self._question(seen.key or "", seen.value)
+            for raw in self._scanner.scan([topics.OUTCOMES, topics.PENDING], follow=True):
+                if raw is not None:
+                    self._take(raw)
+                    continue
+                self._tell_questions()
                 self._shown()
-                if not self._missing or (self._no_input and self._only_people()):
+                if not self._missing or (self._no_input and self._only_people()) or self._late():
                     break
         if not self._missing:
             if self._failed:
@@ -215,6 +211,16 @@ class Waiting:
                 f"{len(self._missing)} of {self._total} runs have not ended after {self._timeout:g} s: "
                 f"{_few(sorted(self._missing))}. They go on; `perdure show RUN` says where they are",
             )
+
+    def _late(self) -> bool:
+        return self._timeout is not None and time.monotonic() - self._began > self._timeout
+
+    def _take(self, raw: Raw) -> None:
+        key = (raw.key or b"").decode("utf-8", "replace")
+        if raw.topic == topics.PENDING:
+            self._question(key, raw.value)
+        elif key in self._missing and raw.value is not None:
+            self._ended(codec.decode(raw.value, Outcome))
 
     def _ended(self, outcome: Outcome) -> None:
         self._missing.discard(outcome.run_id)
@@ -237,22 +243,23 @@ class Waiting:
             asked = msgspec.json.decode(value)
         except msgspec.DecodeError:
             return
-        if approval_id not in self._asks:
-            say(
-                f"{approval_id} waits for a person: {safe(asked.get('title', ''), 200)} "
-                f"(perdure approve {approval_id})"
-            )
         self._asks[approval_id] = str(asked.get("title", ""))
+
+    def _tell_questions(self) -> None:
+        """Of those that are open, each once: said when all is read, so that no closed one is."""
+        for approval_id in self._open():
+            if approval_id not in self._told:
+                self._told.add(approval_id)
+                say(
+                    f"{approval_id} waits for a person: {safe(self._asks[approval_id], 200)} "
+                    f"(perdure approve {approval_id})"
+                )
 
     def _open(self) -> list[str]:
         return [each for each in self._asks if each.rpartition("/")[0] in self._missing]
 
     def _only_people(self) -> bool:
-        """All that is left waits for people: asked of the topic again, as what was read may be old."""
-        if {each.rpartition("/")[0] for each in self._open()} != self._missing:
-            return False
-        still = self._client.pending()
-        self._asks = {each: title for each, title in self._asks.items() if each in still}
+        """All that is left waits for people."""
         return {each.rpartition("/")[0] for each in self._open()} == self._missing
 
     @contextmanager

@@ -17,6 +17,7 @@ import msgspec
 from perdure.streams.core.policies.approval import shown
 
 _json = msgspec.json.Encoder()
+_KEPT_WIDTH = 18
 
 
 def safe(value: Any, limit: int = 120) -> str:
@@ -56,8 +57,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        longest = max((len(row[index]) for row in rows), default=0)
+        # The last column is prose and gives way first.
+        least = None if index == len(columns) - 1 else min(longest, _KEPT_WIDTH)
+        made.add_column(column, overflow="fold", min_width=least)
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     Console(highlight=False).print(made)
@@ -88,7 +92,19 @@ def clock(at: int) -> str:
 
 
 def ago(at: int, now: int | None = None) -> str:
-    return f"{span(((now or now_ms()) - at) / 1000)} ago"
+    """How long ago, in its largest unit: ``12 min ago``."""
+    words = span(((now or now_ms()) - at) / 1000).split(" ")
+    return f"{words[0]} {words[1]} ago"
+
+
+def paragraphs(value: Any, limit: int = 4_000) -> list[str]:
+    """A longer text as safe lines; what is no text is one line of JSON."""
+    if not isinstance(value, str):
+        return [safe(value, limit)]
+    cut = value[:limit]
+    left = len(value) - len(cut)
+    lines = [safe(text, limit) for text in cut.split("\n")]
+    return [*lines, f"... ({left} characters more)"] if left else lines
 
 
 def now_ms() -> int:

@@ -208,6 +208,9 @@ def test_verify_finds_a_forged_event(desk: Desk) -> None:
     report = json.loads(told.stdout)
     assert "was changed: its hash is not that of its content" in report["differences"][0]
     assert f"version {more.version}" in report["differences"][0]
+    shown = desk("show", "forged")
+    assert (shown.exit_code, "perdure verify" in shown.stderr) == (1, True)
+    assert "forged" in {run["run_id"] for run in desk.json("runs")}
     before = desk.json("verify", "forged", "--at-version", str(last.version))[0]
     assert before["ok"]
 
@@ -231,6 +234,12 @@ def test_verify_finds_a_live_state_that_no_event_made(desk: Desk) -> None:
     told = desk("verify", "bent")
     assert told.exit_code == 1
     assert "live state: action 2.attempt: 7, but the events give 1" in told.stderr
+
+    flag = layout.Quarantine(reason="KeyError: 'n'", since=1, parked=2)
+    mark = layout.quarantine("bent")
+    _write(desk, topics.changelog(topics.ENGINE), mark, codecs.encode(mark, flag), where)
+    assert desk.json("show", "bent")[0]["quarantined"] is True
+    assert "quarantined since" in desk("show", "bent").stdout
 
 
 def test_nobody_is_left_in_the_dark_without_kafka(tmp_path: Path) -> None:
