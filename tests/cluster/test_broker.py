@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ResourceType
 from perdure.schemas import topics as table
-from perdure.streams.cluster import server
+from perdure.streams.cluster import ports, server
 from perdure.streams.cluster.admin import Admin
-from perdure.streams.cluster.broker import DEFAULT_PORT, EmbeddedKafka
+from perdure.streams.cluster.broker import EmbeddedKafka
 from perdure.streams.cluster.errors import (
     BrokerDied,
     DataDirUnusable,
@@ -73,11 +73,12 @@ def test_data_outlives_a_stop_a_change_of_port_and_a_kill(tmp_path: Path) -> Non
     kafka.stop()
     assert not kafka.alive()
 
-    with (
-        socket.create_server((server.HOST, int(first.rpartition(":")[2]))),
-        EmbeddedKafka(tmp_path, port=0) as kafka,
-    ):
+    with ExitStack() as stack:
+        with suppress(OSError):  # somebody else's serves as well
+            stack.enter_context(socket.create_server((server.HOST, ports.DEFAULT_PORT)))
+        kafka = stack.enter_context(EmbeddedKafka(tmp_path))
         second = kafka.bootstrap_servers
+        assert ports.DEFAULT_PORT < int(second.rpartition(":")[2]) < ports.DEFAULT_PORT + 100
         assert second != first
         assert read(second, table.TASKS) == b"kept"
 
@@ -141,16 +142,6 @@ def _parent(pid: int) -> int:
 
 
 @pytest.mark.kafka
-def test_a_taken_default_port_makes_way_for_the_next_one(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        with suppress(OSError):  # somebody else's serves as well
-            stack.enter_context(socket.create_server((server.HOST, DEFAULT_PORT)))
-        kafka = stack.enter_context(EmbeddedKafka(tmp_path))
-        port = int(kafka.bootstrap_servers.rpartition(":")[2])
-        assert DEFAULT_PORT < port < DEFAULT_PORT + 100
-
-
-@pytest.mark.kafka
 def test_the_settings_are_in_force_and_none_is_unknown_to_kafka(broker: str) -> None:
     (found,) = Admin(broker).configs(ResourceType.BROKER, [str(server.NODE_ID)]).values()
     assert {name: found.get(name) for name in server.SETTINGS} == server.SETTINGS
@@ -189,11 +180,11 @@ def test_a_broker_that_dies_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert error.value.exit_code == 3
 
 
-def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+def test_an_asked_for_port_that_is_taken_is_an_error() -> None:
     with socket.create_server((server.HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(NoFreePort, match=f"port {port} is taken"):
-            EmbeddedKafka(tmp_path, port=port)._choose_port()
+            ports.choose(port)
 
 
 def test_a_directory_that_can_not_be_is_told(tmp_path: Path) -> None:
