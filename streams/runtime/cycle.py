@@ -45,7 +45,7 @@ from .processing import Processing
 from .processor import Processor, Record
 from .settings import RuntimeSettings
 from .store import OFFSETS_KEY, Stores
-from .work import Work
+from .work import Work, is_same
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class Cycle:
         self._wake = threading.Event()
         self._stopping = False
         self._aborted_in_a_row = 0
+        self._suspect: object = None
+        self._refused = 0
         self._plain_commit_at = 0.0
         self._counts: dict[str, int] = {}
         self._committed_at = 0
@@ -179,6 +181,8 @@ class Cycle:
             self._rewind(work, e)
             return
         self._aborted_in_a_row = 0
+        if work.inputs:
+            self._processing.one_by_one = False
         self._settled(work)
         for action in work.actions:  # 5. Act
             action()
@@ -247,6 +251,8 @@ class Cycle:
                 for offsets in own.offsets.values():
                     offsets.rewind()
         self._aborted_in_a_row += 1
+        if not isinstance(reason, GroupFenced):
+            self._isolate(work, str(reason))
         self._count({"aborts": 1})
         log.warning(
             "%s: transaction aborted, %d inputs are taken again: %s",
@@ -256,6 +262,20 @@ class Cycle:
         )
         if self._aborted_in_a_row > 1:  # the first is most often a rebalance: no need to wait
             self._clock.wait(threading.Event(), min(0.02 * 2**self._aborted_in_a_row, 1.0))
+
+    def _isolate(self, work: Work, reason: str) -> None:
+        """An output Kafka refuses (no such topic, too large for it) would abort every batch it
+        is in, for ever. So after two aborts inputs go one by one, and one that is refused
+        three times alone is handed to `Processor.failed`."""
+        processing = self._processing
+        if not processing.one_by_one:
+            processing.one_by_one = self._aborted_in_a_row >= 2
+            self._suspect, self._refused = None, 0
+            return
+        self._refused = self._refused + 1 if is_same(work.first, self._suspect) else 1
+        self._suspect = work.first
+        if self._refused >= 3 and work.first is not None:
+            processing.poison = (work.first, reason)
 
     # 4. Store
 

@@ -16,6 +16,7 @@
     StoreCorrupt                 wipe and restore
     StoreBusy                    the store is still held; ask again for a bounded time
     TooLarge                     (a processor's mistake) what it put or sent does not fit a record
+    Undeliverable                (the same) Kafka refuses what this input leads to
 """
 
 from __future__ import annotations
@@ -77,3 +78,7 @@ class StoreBusy(Exception):
 
 class TooLarge(ValueError):
     """Raised inside the savepoint, so the input that caused it is set aside, not the partition."""
+
+
+class Undeliverable(Exception):
+    """Handed to `Processor.failed` of an input whose transaction alone was refused repeatedly."""

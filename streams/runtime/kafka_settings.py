@@ -96,6 +96,10 @@ class ClientSettings:
             "transactional.id": transactional_id,
             # Costs no latency, as the commit flushes; saves requests while offsets are sent.
             "linger.ms": 5,
+            # A transaction begun right after another one is answered CONCURRENT_TRANSACTIONS until
+            # the markers of the first are written (2 to 5 ms): this is how long until it is asked again.
+            "retry.backoff.ms": 2,
+            "retry.backoff.max.ms": 100,
             "transaction.timeout.ms": self._runtime.transaction_timeout_ms,
         }
         return self._final(own)

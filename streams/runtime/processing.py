@@ -15,14 +15,14 @@ from typing import Any
 
 from .assignment import OwnedPartition
 from .clock import Clock
-from .errors import Aborted, RuntimeFault, StoreCorrupt
+from .errors import Aborted, RuntimeFault, StoreCorrupt, Undeliverable
 from .forwarding import Misrouted, forward, unwrap
 from .partitioner import partition_of
 from .processor import Context, Message, Processor, Record, Undecodable
 from .savepoint import Savepoint
 from .settings import RuntimeSettings
 from .timers import timer_key
-from .work import Work
+from .work import Work, is_same
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,13 @@ class Processing:
         self._clock = clock
         self._corrupt = corrupt
         self._turn = 0
+        self.one_by_one = False  # one input a cycle, always the same first
+        self.poison: tuple[Any, str] | None = None  # an input whose outputs Kafka refuses, and why
 
     def process(self, owned: Sequence[OwnedPartition], work: Work, timers: bool) -> None:
         """Raises `Aborted` when a store turned out corrupt."""
-        self._turn += 1
+        if not self.one_by_one:
+            self._turn += 1
         first = self._turn % len(owned) if owned else 0  # nobody is always last
         deadline = self._clock.monotonic() + self._settings.max_processing_ms / 1000
         now = self._clock.now_ms()
@@ -58,7 +61,7 @@ class Processing:
             try:
                 if not own.announced:
                     work.of(own).announced = own.announced = True
-                    self._attempt(own, work, self._processor.live, None)
+                    self._attempt(own, work, None, self._processor.live, None)
                 self._take_events(own, work, deadline)
                 self._take_records(own, work, deadline)
                 if timers and not own.leaving:
@@ -73,9 +76,14 @@ class Processing:
                 self._corrupt(own)
                 raise Aborted(f"the store of partition {own.partition} is corrupt") from e
 
+    def _refuse_poison(self, source: Any) -> None:
+        if self.poison is not None and is_same(self.poison[0], source):
+            reason, self.poison = self.poison[1], None
+            raise Undeliverable(reason)
+
     def _full(self, work: Work, deadline: float) -> bool:
         return (
-            work.inputs >= self._settings.max_batch
+            work.inputs >= (1 if self.one_by_one else self._settings.max_batch)
             or work.size >= self._settings.max_staged_bytes
             or self._clock.monotonic() >= deadline
         )
@@ -87,8 +95,8 @@ class Processing:
             except IndexError:
                 return
             work.of(own).events.append(event)
-            work.inputs += 1
-            self._attempt(own, work, partial(_completed, self._processor, event), None)
+            work.take(event)
+            self._attempt(own, work, event, partial(_completed, self._processor, event), None)
 
     def _take_records(self, own: OwnedPartition, work: Work, deadline: float) -> None:
         pending = own.pending
@@ -104,7 +112,7 @@ class Processing:
                     break
                 pending.popleft()
                 items.append(item)
-                work.inputs += 1
+                work.take(item)
                 if item.offset >= offsets.position and not offsets.is_done(item.offset):
                     own.taking = (item.topic, item.offset)
                     self._take_record(own, work, item)
@@ -133,6 +141,8 @@ class Processing:
                     self._send_home(savepoint, work, came_from, message.owner, target)
                     savepoint.merge(work)
                     return
+            if self.poison is not None:
+                self._refuse_poison(came_from)
             processor.process(savepoint, message)
             savepoint.merge(work)
         except (Undecodable, Misrouted) as e:
@@ -155,10 +165,13 @@ class Processing:
         work.count("forwarded")
 
     def _take_timers(self, own: OwnedPartition, work: Work, deadline: float) -> None:
+        due_timers = own.timers.due(own.now, own.position)
+        if due_timers is None:
+            return
+        taken = work.of(own)
+        taken.timers_looked_at = True
         fired = 0
-        for due, key in own.timers.due(own.now, own.position):
-            taken = work.of(own)
-            taken.timers_looked_at = True
+        for due, key in due_timers:
             stored = timer_key(due, key)
             if stored in own.state.overlay.raw:  # cancelled earlier in this cycle
                 continue
@@ -167,8 +180,9 @@ class Processing:
                 taken.timers_held_back = True
                 continue
             fired += 1
+            work.take(timer := (due, key))
             work.count("timers")
-            self._attempt(own, work, partial(_timer, self._processor, due, key), (due, key))
+            self._attempt(own, work, timer, partial(_timer, self._processor, due, key), (due, key))
             if fired >= self._settings.max_timers or self._full(work, deadline):
                 break
 
@@ -176,6 +190,7 @@ class Processing:
         self,
         own: OwnedPartition,
         work: Work,
+        source: Any,
         call: Callable[[Context], None],
         timer: tuple[int, bytes] | None,
     ) -> None:
@@ -183,6 +198,7 @@ class Processing:
         if timer is not None:
             savepoint.cancel_timer(*timer)
         try:
+            self._refuse_poison(source)
             call(savepoint)
             savepoint.merge(work)
         except _NEVER_CAUGHT:

@@ -10,7 +10,7 @@ from typing import Protocol
 from .clock import Clock, SystemClock
 from .cycle import Cycle
 from .directory_lock import DirectoryLock
-from .errors import RuntimeFault
+from .errors import OutcomeUnknown, RuntimeFault
 from .health import HealthBoard
 from .kafka import ConfluentKafka
 from .memory import MemoryStores
@@ -50,6 +50,7 @@ def run(
     board = board or HealthBoard()
     ending = threading.Event()
     locks: list[DirectoryLock] = []
+    loops: list[Loop] = []
     try:
         for processor in processors:
             locks.append(DirectoryLock(settings.directory(processor.name)))
@@ -59,14 +60,27 @@ def run(
         ]
         for loop in loops:
             loop.start()
-        for loop in loops:
-            loop.join()
+        _watch(loops, settings.stuck_ms / 1000)
         for loop in loops:
             if loop.failure is not None:
                 raise loop.failure
     finally:
-        for lock in locks:
-            lock.release()
+        if not any(loop.is_alive() for loop in loops):  # else the identity is still in use
+            for lock in locks:
+                lock.release()
+
+
+def _watch(loops: Sequence[Loop], patience: float) -> None:
+    """Wait for all to end. A client call that never comes back (measured: offsets sent while
+    the broker dies) can't be interrupted, but the process can end."""
+    while any(loop.is_alive() for loop in loops):
+        for loop in loops:
+            loop.join(0.2)
+            if loop.is_alive() and loop.silent_for > patience:
+                raise OutcomeUnknown(
+                    f"{loop.name} has not come round for {patience:.0f} s: a call to Kafka hangs; "
+                    "start the process again"
+                )
 
 
 class Loop(threading.Thread):
@@ -85,6 +99,7 @@ class Loop(threading.Thread):
     ) -> None:
         super().__init__(name=f"cycle {processor.name}", daemon=True)
         self.failure: BaseException | None = None
+        self._came_round_at = clock.monotonic()
         self._processor = processor
         self._settings = settings
         self._kafka = kafka
@@ -93,6 +108,11 @@ class Loop(threading.Thread):
         self._stop_asked = stop
         self._ending = ending
         self._drained = drained
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the last cycle began."""
+        return self._clock.monotonic() - self._came_round_at
 
     def run(self) -> None:
         try:
@@ -110,6 +130,7 @@ class Loop(threading.Thread):
         )
         try:
             while not self._stop_asked.is_set() and not self._ending.is_set():
+                self._came_round_at = self._clock.monotonic()
                 cycle.step()
             self._drain(cycle)
         except BaseException:
@@ -124,6 +145,7 @@ class Loop(threading.Thread):
         cycle.begin_drain()
         deadline = self._clock.monotonic() + self._settings.drain_seconds
         while not self._ending.is_set() and self._clock.monotonic() < deadline:
+            self._came_round_at = self._clock.monotonic()
             cycle.step()
             if not cycle.in_flight and (self._drained is None or self._drained()):
                 return

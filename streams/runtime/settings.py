@@ -49,6 +49,8 @@ class RuntimeSettings:
     """The broker aborts a transaction open for so long."""
     commit_patience_ms: int = 30_000
     """How long an unanswered commit or abort is asked again before the process ends."""
+    stuck_ms: int = 90_000
+    """A cycle that does not come round for so long ends the process (longer than any wait here)."""
     stall_ms: int = 1_000
     """A takeover that stands still for so long aborts the former owner's open transaction."""
     revoke_wait_ms: int = 20_000

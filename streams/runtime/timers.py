@@ -69,17 +69,21 @@ class Timers:
         """Due timers wait for the inputs to be read."""
         return self._gate is not None
 
-    def due(self, now: int, position: Callable[[Spot], int]) -> Iterator[tuple[int, bytes]]:
-        """Timers that may fire now, earliest first. Call `done` once what they did is committed."""
+    def due(self, now: int, position: Callable[[Spot], int]) -> Iterator[tuple[int, bytes]] | None:
+        """Timers that may fire now, earliest first; None: none may. Else call `done` once what
+        they did is committed, also when there turned out to be none (all were cancelled)."""
         if self._next_due is None or max(self._next_due, self._not_before) > now:
-            return
+            return None
         if self._gate is None:
             self._gate = _Gate(now, self._ends())
         if not self._open(self._gate, now, position):
-            return
-        for scanned, stored in enumerate(self._scan(timer_key(self._next_due, b""))):
+            return None
+        return self._until(self._gate.seen_at, timer_key(self._next_due, b""))
+
+    def _until(self, seen_at: int, start: bytes) -> Iterator[tuple[int, bytes]]:
+        for scanned, stored in enumerate(self._scan(start)):
             due, key = parse_timer(stored)
-            if due > self._gate.seen_at or scanned >= MAX_SCANNED:
+            if due > seen_at or scanned >= MAX_SCANNED:
                 return
             yield due, key
 

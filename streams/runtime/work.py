@@ -27,7 +27,7 @@ class Taken:
 class Work:
     """What one cycle took and staged."""
 
-    __slots__ = ("actions", "counts", "inputs", "outputs", "size", "staged", "taken")
+    __slots__ = ("actions", "counts", "first", "inputs", "outputs", "size", "staged", "taken")
 
     def __init__(self) -> None:
         self.taken: dict[OwnedPartition, Taken] = {}
@@ -36,6 +36,7 @@ class Work:
         self.actions: list[Callable[[], None]] = []
         self.size = 0
         self.inputs = 0
+        self.first: Any = None  # the first input taken
         self.counts: dict[str, int] = {}
 
     def of(self, own: OwnedPartition) -> Taken:
@@ -44,5 +45,14 @@ class Work:
             taken = self.taken[own] = Taken()
         return taken
 
+    def take(self, source: Any) -> None:
+        self.first = source if self.inputs == 0 else self.first
+        self.inputs += 1
+
     def count(self, what: str, n: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + n
+
+
+def is_same(one: object, other: object) -> bool:
+    """The same input, taken again. Timers are read anew from the store: equal is the same."""
+    return one is other or (type(one) is tuple and one == other)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from perdure.streams.runtime.errors import Aborted
 from perdure.streams.runtime.ports import End, Listener, Polled, Position, Spot
 from perdure.streams.runtime.processor import Headers, Record
 
@@ -57,6 +58,7 @@ class FakeKafka:
         self.positions: dict[Spot, Position] = {}
         self.sent: list[tuple[Any, ...]] = []
         self.fenced: list[str] = []
+        self.refused: set[str] = set()  # topics nothing can be sent to
         self._reading: dict[Spot, int] = {}
         self._open: list[tuple[Any, ...]] = []
         self._open_positions: dict[Spot, Position] = {}
@@ -137,6 +139,8 @@ class _Producer:
         partition: int | None, delivered: Callable[[int], None] | None = None,
     ) -> None:  # fmt: skip
         self._kafka._call("send", topic, key)
+        if topic in self._kafka.refused:
+            raise Aborted(f"not delivered to {topic}")
         self._kafka._open.append((topic, key, value, partition))
         if topic == self._kafka.changelog:
             self._kafka.log.append(Record(topic, 0, len(self._kafka.log), 0, key, value))

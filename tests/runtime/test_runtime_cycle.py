@@ -14,10 +14,11 @@ from perdure.streams.runtime.errors import (
     OutcomeUnknown,
     ProducerFenced,
     Unanswered,
+    Undeliverable,
 )
 from perdure.streams.runtime.health import Health
 from perdure.streams.runtime.memory import MemoryStores
-from perdure.streams.runtime.ports import Position, Spot
+from perdure.streams.runtime.ports import End, Position, Spot
 from perdure.streams.runtime.processor import Context, Hold, Message, Record
 from perdure.streams.runtime.settings import RuntimeSettings
 
@@ -296,3 +297,55 @@ def test_the_last_resort_keeps_the_partition_going(tmp_path: Path) -> None:
         "agent.dead-letters"
     ]
     assert world.kafka.positions[INPUT].offset == 1
+
+
+@pytest.mark.parametrize("source", ["record", "event", "timer"])
+def test_an_input_whose_output_kafka_refuses_fails_alone(source: str, tmp_path: Path) -> None:
+    def refuse(self: Scripted, ctx: Context, *_: Any) -> None:
+        ctx.send("no such topic", None, b"x")
+
+    def process(self: Scripted, ctx: Context, message: Message) -> None:
+        if message.body.get("timer"):
+            ctx.set_timer(1, b"t")
+        elif message.body.get("bad"):
+            refuse(self, ctx)
+        else:
+            count(self, ctx, message)
+
+    world = World(tmp_path, process=process, completed=refuse, timer=refuse).live()
+    world.kafka.refused = {"no such topic"}
+    if source == "event":
+        world.processor.lives[0].post("bad")
+    bad = {"record": b'{"bad": 1}', "event": b"{}", "timer": b'{"timer": 1}'}[source]
+    world.put(b"{}", b"{}", bad, b"{}")
+    world.kafka.coming += [End("left", 0, 1_000), End("forwarded", 0, 1_000)]
+    for _ in range(15):
+        world.step()
+    assert [type(error) for *_, error in world.processor.failures] == [Undeliverable]
+    assert world.stored(b"n") == (b"4" if source == "event" else b"3")
+    assert world.kafka.positions[INPUT].offset >= 4
+    world.kafka.calls.clear()
+    world.put(b"{}", b"{}", at=1_000)
+    world.step()
+    assert world.kafka.names().count("commit") == 1  # in batches again
+
+
+def test_timers_that_were_all_cancelled_are_forgotten(tmp_path: Path) -> None:
+    def set_or_cancel(self: Scripted, ctx: Context, message: Message) -> None:
+        due = 1_005_000
+        (ctx.cancel_timer if "cancel" in message.body else ctx.set_timer)(due, b"t")
+
+    world = World(tmp_path, process=set_or_cancel).live()
+    timers = world.cycle._members.owned[0].timers
+    world.put(b"{}", b'{"cancel": 1}')
+    world.step()
+    world.put(b"{}", at=2)
+    world.step()
+    world.put(b'{"cancel": 1}', at=3)
+    world.step()
+    assert timers.wake_at is not None
+    world.clock.ms += 10_000
+    world.kafka.coming += [End("left", 0, 1_000), End("forwarded", 0, 1_000)]
+    world.step()
+    world.step()
+    assert (timers.wake_at, timers.asking, world.processor.fired) == (None, False, [])

@@ -58,7 +58,7 @@ class Partition:
         return (k for k, _ in self.store.scan(PREFIX, start))
 
     def due(self, now: int) -> list[int]:
-        return [due for due, _ in self.timers.due(now, lambda spot: self.position)]
+        return [due for due, _ in self.timers.due(now, lambda spot: self.position) or ()]
 
     def fire(self, now: int) -> list[int]:
         fired = self.due(now)
