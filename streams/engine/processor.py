@@ -159,9 +159,13 @@ class EngineProcessor:
 
     def _run(self, ctx: Context, header: Header) -> Run:
         run_id = header.run_id
+        loaded: dict[RecordKey, Any] = {}  # a decision reads a record many times, the store once
 
         def base(key: RecordKey) -> Any | None:
-            return ctx.get(layout.record(run_id, key))
+            found = loaded.get(key)
+            if found is None:
+                found = loaded[key] = ctx.get(layout.record(run_id, key))
+            return found
 
         return Run(header, base)
 
