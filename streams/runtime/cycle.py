@@ -149,7 +149,7 @@ class Cycle:
         for own in members.live:
             if own.timers.asking:
                 return 0.002
-            if own.in_flight or own.unfinished:
+            if own.in_flight:  # its end comes from another thread; held records end without us
                 self._expecting += 1
                 longest = min(longest, 0.001 if self._expecting < 500 else 0.005)
             if own.timers.wake_at is not None and not own.leaving:

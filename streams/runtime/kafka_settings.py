@@ -31,6 +31,10 @@ class ClientSettings:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "retry.backoff.ms": 50,
+            # The default, rebootstrap, takes down the known brokers' handles when all connections
+            # are lost, but librdkafka 2.16.0 keeps asking a cached coordinator through the dead
+            # one: offsets sent after a broker's restart never come back (measured).
+            "metadata.recovery.strategy": "none",
             "topic.metadata.refresh.interval.ms": 30_000,
         }
 
