@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -96,7 +96,7 @@ class Client:
             [(topics.CATALOG, key, None if value is None else codec.encode(value))], timeout
         )
 
-    def _produce(self, values: list[tuple[str, str, bytes | None]], timeout: float) -> None:
+    def _produce(self, values: Sequence[tuple[str, str, bytes | None]], timeout: float) -> None:
         failed: list[str] = []
 
         def done(error: Any, message: Message) -> None:

@@ -52,7 +52,6 @@ CORE_MAY_NOT_CALL = {"open", "print", "input", "exec", "eval", "uuid1", "uuid4",
 LONGEST = 500
 LONGER = {
     "schemas/records.py": 600,  # the records of the contract, in its order
-    "streams/core/apply.py": 620,  # one applier per event type
 }
 LONGEST_TEST = 700
 

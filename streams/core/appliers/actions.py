@@ -1,0 +1,190 @@
+"""Appliers of actions: from proposed to its end."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+from perdure.schemas.records import RunEvent, ToolSpec
+
+from ..state import Action, Message, Run
+from .changes import (
+    call_status,
+    change_action,
+    close_action,
+    close_asks_of,
+    count_usage,
+    note_error,
+    plan_step,
+    put_action,
+    set_timer,
+)
+
+
+def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    n = data["n"]
+    spec = data.get("spec")
+    if spec is not None:
+        start = copy.copy(run.start)
+        start.tools = {**start.tools, data["target"]: msgspec.convert(spec, ToolSpec)}
+        run.writes["s", 0] = start
+    message = data.get("message")
+    action = Action(
+        n=n,
+        kind=data["kind"],
+        step=data["step"],
+        step_id=data.get("step_id"),
+        message=message,
+        target=data["target"],
+        queue=data["queue"],
+        arguments=data.get("arguments"),
+        effect=data["effect"],
+        has_query=data.get("has_query", False),
+        key=data["key"],
+        why=data.get("why"),
+        timeout_seconds=data["timeout_seconds"],
+        settle_seconds=data.get("settle_seconds"),
+    )
+    put_action(run, action)
+    header.next_action = n + 1
+    header.open = [*header.open, n]
+    if message is not None:
+        run.writes["m", message] = Message(role="tool", call_id=data["call_id"], action=n)
+    plan_step(run, action.step_id, status="running", n=n)
+
+
+def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    before = run.action(n)
+    change_action(
+        run,
+        n,
+        "requested",
+        attempt=data["attempt"],
+        first_at=event.at if before.first_at is None else before.first_at,
+        requested_at=event.at,
+        expires_at=data["expires_at"],
+        started_at=None,
+        unknown_at=None,
+        queries=0,
+        error=None,
+        ambiguous=before.ambiguous and not data.get("proven", False),
+    )
+    if n not in run.header.open:
+        run.header.open = [*run.header.open, n]
+    set_timer(run, f"act/{n}", data["due"])
+
+
+def action_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    status = "started" if run.action(n).status == "requested" else None
+    change_action(run, n, status, started_at=event.at, worker=data.get("worker"))
+    set_timer(run, f"act/{n}", data["due"])
+
+
+def action_progressed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    change_action(run, data["n"], progress=data.get("progress"))
+    if data.get("due") is not None:
+        set_timer(run, f"act/{data['n']}", data["due"])
+
+
+def action_succeeded(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    action = change_action(
+        run,
+        n,
+        "succeeded",
+        result=data.get("result"),
+        error=None,
+        finished_at=event.at,
+        worker=data.get("worker"),
+    )
+    count_usage(run, data)
+    close_action(run, action)
+    close_asks_of(run, n, "result")
+    if action.kind == "model" or data.get("attempt") is not None:
+        call_status(run, action, event, "ok", "")
+    plan_step(run, action.step_id, status="done")
+
+
+def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    error = data["error"]
+    action = change_action(
+        run,
+        n,
+        "failed",
+        error=error,
+        finished_at=event.at,
+        ambiguous=data["ambiguous"],
+    )
+    count_usage(run, data)
+    close_asks_of(run, n, "result")
+    if data["closed"]:
+        close_action(run, action)
+        plan_step(run, action.step_id, status="failed")
+    else:
+        set_timer(run, f"act/{n}", None)
+    note_error(run, action, error)
+    call_status(run, action, event, "failed", error.get("code", ""))
+
+
+def retry_scheduled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    error = data["error"]
+    action = change_action(run, n, "backing_off", error=error, ambiguous=data["ambiguous"])
+    count_usage(run, data)
+    close_asks_of(run, n, "result")
+    set_timer(run, f"act/{n}", data["due"])
+    call_status(run, action, event, "failed", error.get("code", ""))
+
+
+def action_unknown(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    before = run.action(n)
+    action = change_action(
+        run,
+        n,
+        "unknown",
+        error=data["error"],
+        ambiguous=True,
+        unknown_at=event.at if before.unknown_at is None else before.unknown_at,
+    )
+    count_usage(run, data)
+    set_timer(run, f"act/{n}", data.get("due"))
+    call_status(run, action, event, "unknown", data["error"].get("code", ""))
+
+
+def action_queried(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    change_action(run, n, "querying", queries=run.action(n).queries + 1)
+    set_timer(run, f"act/{n}", data["due"])
+
+
+def action_in_doubt(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    action = change_action(run, n, "in_doubt", ambiguous=True)
+    set_timer(run, f"act/{n}", None)
+    if data["closed"]:
+        close_action(run, action)
+        plan_step(run, action.step_id, status="in_doubt")
+
+
+def action_cancelled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    ambiguous = run.action(n).ambiguous and not data.get("proven", False)
+    action = change_action(run, n, "cancelled", finished_at=event.at, ambiguous=ambiguous)
+    close_action(run, action)
+    plan_step(run, action.step_id, status="cancelled")
+
+
+def effect_found(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    action = change_action(
+        run, data["n"], "succeeded", result=data.get("result"), error=None, finished_at=event.at
+    )
+    count_usage(run, data)
+    close_action(run, action)
+    close_asks_of(run, action.n, "result")
+    plan_step(run, action.step_id, status="done")

@@ -1,0 +1,96 @@
+"""Appliers of questions and answers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+from perdure.schemas.records import RunEvent
+
+from ..state import Approval, Run
+from .changes import (
+    change_action,
+    close_action,
+    close_ask,
+    plan_step,
+    set_timer,
+)
+
+
+def approval_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    approval = msgspec.convert({**data["approval"], "requested_at": event.at}, Approval)
+    n = approval.n
+    run.writes["p", n] = approval
+    header.next_approval = n + 1
+    header.asks = [*header.asks, n]
+    set_timer(run, f"ask/{n}", approval.expires_at)
+    if approval.kind == "action":
+        assert approval.action is not None
+        change_action(run, approval.action, "waiting_approval", approval=n)
+
+
+def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    n = data["n"]
+    found = run.approval(n)
+    assert found is not None
+    approval = copy.copy(found)
+    entry = {key: data.get(key) for key in ("decision", "approver", "reason", "verified")} | {
+        "at": event.at
+    }
+    if data.get("arguments") is not None:  # a modify: the count starts again on the new digest
+        approval.arguments = data["arguments"]
+        if approval.original_arguments is None:
+            approval.original_arguments = found.arguments
+        approval.digest = data["digest"]
+        approval.decisions = [entry]
+    else:
+        approval.decisions = [*approval.decisions, entry]
+    run.writes["p", n] = approval
+    if not data["closes"]:
+        return
+    close_ask(run, n, data["approver"])
+    if approval.kind == "handover":
+        run.header.invalid = 0
+    if approval.kind != "action":
+        return
+    assert approval.action is not None
+    if data["decision"] in ("approve", "modify"):
+        change_action(
+            run,
+            approval.action,
+            "approved",
+            approved_by=data["approver"],
+            arguments=approval.arguments,
+        )
+    elif data["decision"] == "reject":
+        _reject(run, event, approval.action, data["approver"], data.get("reason"))
+
+
+def _reject(run: Run, event: RunEvent, n: int, by: str, reason: str | None) -> None:
+    error = {"kind": "business", "code": "REJECTED", "message": reason or "", "by": by}
+    action = change_action(run, n, "rejected", error=error, finished_at=event.at)
+    close_action(run, action)
+    plan_step(run, action.step_id, status="rejected")
+
+
+def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    approval = close_ask(run, data["n"], "policy:timeout")
+    if approval.kind != "action":
+        return
+    assert approval.action is not None
+    if data["decision"] == "reject":
+        _reject(run, event, approval.action, "policy:timeout", "nobody decided in time")
+    elif data["decision"] == "approve":
+        change_action(
+            run,
+            approval.action,
+            "approved",
+            approved_by="policy:timeout",
+            arguments=approval.arguments,  # a counted `modify` may have changed what is asked
+        )
+
+
+def approver_notified(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    """A notice changes nothing but the history."""

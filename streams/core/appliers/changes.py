@@ -1,0 +1,130 @@
+"""The small changes that appliers are made of. A value is replaced, never mutated."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import msgspec
+from perdure.schemas.records import RunEvent
+
+from ..lifecycle import action_may
+from ..state import Action, Approval, Message, Run
+
+_ERRORS_KEPT: Final = 20
+_json = msgspec.json.Encoder()
+
+
+def tokens(value: Any) -> int:
+    """A rough count: four bytes of JSON a token, and what stands around a message."""
+    return len(_json.encode(value)) // 4 + 14
+
+
+def put_action(run: Run, action: Action) -> None:
+    run.writes["a", action.n] = action
+
+
+def change_action(run: Run, n: int, status: str | None = None, **values: Any) -> Action:
+    """A new version of an action, with its status checked against the table."""
+    action = copy.copy(run.action(n))
+    if status is not None and status != action.status:
+        action_may(action.status, status)
+        action.status = status
+    for name, value in values.items():
+        setattr(action, name, value)
+    put_action(run, action)
+    return action
+
+
+def set_timer(run: Run, name: str, due: int | None) -> None:
+    timers = run.header.timers
+    if due is None:
+        if name in timers:
+            run.header.timers = {key: at for key, at in timers.items() if key != name}
+    else:
+        run.header.timers = {**timers, name: due}
+
+
+def close_action(run: Run, action: Action) -> None:
+    """The action takes no part in the step any more."""
+    header = run.header
+    if action.n in header.open:
+        header.open = [n for n in header.open if n != action.n]
+        if action.step_id is not None:
+            header.steps_done += 1
+    set_timer(run, f"act/{action.n}", None)
+    if action.message is not None:
+        header.tokens += tokens(action.result if action.error is None else action.error)
+
+
+def count_usage(run: Run, data: dict[str, Any]) -> None:
+    usage = data.get("usage")
+    if usage:
+        header = run.header
+        header.input_tokens += usage.get("input_tokens", 0)
+        header.output_tokens += usage.get("output_tokens", 0)
+        header.cost += usage.get("cost", 0.0)
+
+
+def call_status(run: Run, action: Action, event: RunEvent, status: str, code: str) -> None:
+    """``last_api_call_status`` of the action's target."""
+    before = run.header.api.get(action.target)
+    consecutive = before["consecutive"] + 1 if before and before["status"] == status else 1
+    run.header.api = {
+        **run.header.api,
+        action.target: {
+            "status": status,
+            "code": code,
+            "action_id": run.action_id(action.n),
+            "attempt": action.attempt,
+            "at": event.at,
+            "consecutive": consecutive,
+        },
+    }
+
+
+def note_error(run: Run, action: Action | None, error: dict[str, Any]) -> None:
+    entry = dict(error)
+    if action is not None:
+        entry["action_id"] = run.action_id(action.n)
+    run.header.errors = [*run.header.errors, entry][-_ERRORS_KEPT:]
+
+
+def plan_step(run: Run, step_id: str | None, **values: Any) -> None:
+    if step_id is not None:
+        run.header.plan = {
+            **run.header.plan,
+            step_id: {**run.header.plan.get(step_id, {}), **values},
+        }
+
+
+def close_ask(run: Run, n: int, closed_by: str, **values: Any) -> Approval:
+    header = run.header
+    found = run.approval(n)
+    assert found is not None
+    approval = copy.copy(found)
+    approval.open = False
+    approval.closed_by = closed_by
+    for name, value in values.items():
+        setattr(approval, name, value)
+    run.writes["p", n] = approval
+    header.asks = [other for other in header.asks if other != n]
+    set_timer(run, f"ask/{n}", None)
+    return approval
+
+
+def close_asks_of(run: Run, n: int, closed_by: str) -> None:
+    for ask in run.header.asks:
+        approval = run.approval(ask)
+        if approval is not None and approval.action == n:
+            close_ask(run, ask, closed_by)
+
+
+def add_message(run: Run, message: Message) -> int:
+    header = run.header
+    index = header.messages
+    run.writes["m", index] = message
+    header.messages = index + 1
+    if message.content is not None or message.calls:
+        header.tokens += tokens([message.content, message.calls])
+    return index

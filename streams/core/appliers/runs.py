@@ -1,0 +1,138 @@
+"""Appliers of the run itself: its start, its steps, its flags, its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from perdure.schemas.records import AgentSpec, Budget, PlanStep, RunEvent, ToolSpec
+
+from ..lifecycle import FINAL, run_may
+from ..state import Ending, Message, Run, Start
+from .changes import (
+    add_message,
+    close_ask,
+    note_error,
+    plan_step,
+    set_timer,
+)
+
+
+def run_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    definition = msgspec.convert(data["definition"], AgentSpec)
+    plan = data.get("plan")
+    run.writes["s", 0] = Start(
+        input=data.get("input"),
+        plan=None if plan is None else msgspec.convert(plan, list[PlanStep]),
+        definition=definition,
+        tools={name: msgspec.convert(spec, ToolSpec) for name, spec in data["tools"].items()},
+        digest=data["digest"],
+        origin=data["origin"],
+    )
+    header.nonce = data["nonce"]
+    header.trace = data["origin"].get("traceparent", "")
+    header.budget = msgspec.convert(data["budget"], Budget)
+    header.deadline_at = data.get("deadline_at")
+    if header.deadline_at is not None:
+        set_timer(run, "deadline", header.deadline_at)
+    if plan is not None:
+        header.planned = True
+        header.steps_total = len(plan)
+        header.plan = {step["id"]: {"status": "pending"} for step in plan}
+        return
+    for earlier in data.get("messages") or ():
+        add_message(run, Message(role=earlier.get("role", "user"), content=earlier.get("content")))
+    add_message(run, Message(role="user", content=data.get("input")))
+
+
+def step_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    run.header.step = data["step"]
+    run.header.current_step = data["title"]
+
+
+def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    calls = data["calls"]
+    if calls or data["content"]:
+        add_message(run, Message(role="assistant", content=data["content"], calls=calls))
+    for call in calls:
+        add_message(run, Message(role="tool", call_id=call["id"], content=call.get("error")))
+    note = data.get("note")
+    if note is not None:
+        add_message(run, Message(role="user", content=note))
+    broken = note is not None or any("error" in call for call in calls)
+    header.invalid = header.invalid + 1 if broken else 0
+    header.steps_done += 1
+    if not calls and note is None:
+        header.answer = data["content"]
+
+
+def plan_updated(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    run.header.plan = {item["id"]: item for item in data["plan"]}
+
+
+def branch_taken(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    plan_step(run, data["step_id"], when=True)
+
+
+def branch_skipped(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    plan_step(run, data["step_id"], status="done", when=False)
+    run.header.steps_done += 1
+
+
+def action_skipped(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    plan_step(run, data["step_id"], status="skipped", reason=data["reason"])
+    run.header.steps_done += 1
+
+
+def status_changed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    run_may(run.header.status, data["to"])
+    run.header.status = data["to"]
+
+
+def ending_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    header.ending = Ending(
+        to=data["to"], reason=data["reason"], actor=event.actor, error=data.get("error")
+    )
+    if data.get("error"):
+        note_error(run, None, data["error"])
+    for n in header.asks:
+        close_ask(run, n, event.actor)
+    for n, due in data["in_flight"]:
+        set_timer(run, f"act/{n}", due)
+    set_timer(run, "deadline", None)
+
+
+def budget_changed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    run.header.budget = msgspec.convert(data["budget"], Budget)
+
+
+def message_received(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    add_message(run, Message(role="user", content=data["content"]))
+    run.header.answer = None
+
+
+def run_paused(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    run.header.paused = True
+
+
+def run_resumed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    header.paused = False
+    # A backoff that ended meanwhile ends now: its timer fired in vain while the run was paused.
+    header.timers = {
+        name: max(due, event.at) if name.startswith("act/") else due
+        for name, due in header.timers.items()
+    }
+
+
+def run_finished(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    header = run.header
+    run_may(header.status, data["status"])
+    header.status = data["status"]
+    header.finished_at = event.at
+    header.timers = {"purge": data["purge_at"]}
+    header.current_step = ""
+    assert header.status in FINAL
