@@ -76,9 +76,10 @@ class ClientSettings:
         return self._final(own)
 
     def reader(self, client_id: str) -> dict[str, Any]:
-        # librdkafka wants a group's name, though nothing is ever committed under it.
+        # librdkafka wants a group's name, though nothing is ever committed under it. The wait is
+        # what a takeover pays to see the changelog's end, and how often idle global topics ask.
         return self._final(
-            self._consumer(client_id) | {"group.id": f"{client_id}.reader", "fetch.wait.max.ms": 10}
+            self._consumer(client_id) | {"group.id": f"{client_id}.reader", "fetch.wait.max.ms": 50}
         )
 
     def _producer(self, client_id: str) -> dict[str, Any]:
