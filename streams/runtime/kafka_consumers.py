@@ -111,8 +111,9 @@ class ConfluentGroupConsumer:
 
     def subscribe(self, topics: Sequence[str], listener: ports.Listener) -> None:
         def on_assign(_: Any, partitions: list[Any]) -> None:
-            # Offset 0 only starts the partition: it is paused at once, and the owner seeks to the
-            # restored position before it resumes.
+            # Offset 0 only stands for one: the partition is paused at once, and its owner starts it
+            # at the restored position. A logical offset would be a question to the broker whose
+            # late answer overrides that position: records would be skipped (measured).
             targets = [TopicPartition(p.topic, p.partition, 0) for p in partitions]
             if self._eager:
                 self._consumer.assign(targets)
@@ -162,14 +163,28 @@ class ConfluentGroupConsumer:
         self._consumer.resume(_topic_partitions(spots, self._prefix))
 
     def start(self, positions: Mapping[Spot, int]) -> None:
-        # Resume first: a seek of a paused partition may be overtaken by the resume (measured).
-        # What is fetched between the two is dropped by the client, being older than the seek.
         targets = [
             TopicPartition(self._prefix + s.topic, s.partition, o) for s, o in positions.items()
         ]
+        # Resume first: a seek of a paused partition may be overtaken by the resume. What is fetched
+        # between the two is dropped by the client, being older than the seek (measured).
         self._consumer.resume(targets)
         for target in targets:
-            self._consumer.seek(target)
+            try:
+                self._consumer.seek(target)
+            except KafkaException as e:
+                self._start_anew(target, e)
+
+    def _start_anew(self, target: TopicPartition, error: KafkaException) -> None:
+        """A partition whose position has left the log is stopped inside the client: no seek."""
+        if self._eager:  # its assignment can't be changed in part
+            raise Unanswered(f"seek: {error.args[0].str()}") from error
+        try:
+            self._consumer.incremental_unassign([target])
+            self._consumer.incremental_assign([target])
+            self._consumer.resume([target])
+        except KafkaException as e:
+            raise Unanswered(f"seek: {e.args[0].str()}") from e
 
     def commit(self, positions: Mapping[Spot, Position]) -> None:
         offsets = as_offsets(positions, self._prefix)
