@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from perdure.schemas import codec, records, topics
 from perdure.streams.runtime.partitioner import partition_of
 
-from .topics_reader import Seen, TopicsReader, Unreachable
+from .topics_reader import Scanner, Seen, Unreachable
 
 
 class SubmitError(Exception):
@@ -32,7 +32,7 @@ class Client:
     ) -> None:
         conf = {**(kafka or {}), "bootstrap.servers": bootstrap_servers}
         self._prefix = topic_prefix
-        self.reader = TopicsReader(conf, topic_prefix)
+        self.reader = Scanner(conf, topic_prefix)
         self._producer = Producer(
             {
                 **conf,

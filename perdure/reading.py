@@ -6,19 +6,10 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
 
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
@@ -27,142 +18,10 @@ from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.planning.window import render
 from perdure.streams.core.policies.outcome import run_state
 from perdure.streams.core.state import Run
-from perdure.streams.runtime.partitioner import partition_of
 
-from .topics_reader import NoTopic, Unreachable
+from .topics_reader import Raw, Scanner
 
 COVER: Final = "***"
-_READ_MS = 10
-"""How long a broker may hold an empty fetch: a topic's end is known only after that."""
-_FOLLOW_MS = 100
-_POLL_SECONDS = 0.05
-_SILENT_SECONDS = 10.0
-_TROUBLED_SECONDS = 2.5
-"""So long a Kafka whose connections fail is asked again: it may just be starting."""
-
-
-# --- records with their raw keys, and a word when there is nothing more -----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """One record as it stands on its topic."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
-
-
-class Scanner:
-    """Reads topics (read_committed) as `TopicsReader` does, but says when it has caught up."""
-
-    def __init__(self, conf: Mapping[str, str], prefix: str) -> None:
-        self._conf: dict[str, Any] = {
-            **conf,
-            "group.id": f"perdure.reader.{uuid.uuid4().hex}",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "fetch.message.max.bytes": "8388608",
-            "allow.auto.create.topics": "false",
-            "log_level": "0",
-            "error_cb": self._heard,
-        }
-        self._prefix = prefix
-        self._trouble = ""
-
-    def _heard(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = str(error.str())
-
-    def scan(
-        self, names: Sequence[str], *, run_id: str | None = None, follow: bool = False
-    ) -> Iterator[Raw | None]:
-        """Records in the order of each partition. None: all there was has been read; without
-        ``follow`` that ends it, with it None comes again after each pause.
-
-        Raises `NoTopic`, `Unreachable`.
-        """
-        wait = _FOLLOW_MS if follow else _READ_MS
-        consumer = Consumer({**self._conf, "fetch.wait.max.ms": str(wait)})
-        try:
-            spots = []
-            for name in names:
-                count = self._count(consumer, name)
-                whole = run_id is None or count == 1
-                numbers = range(count) if whole else [partition_of(run_id or "", count)]
-                spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
-            consumer.assign(spots)
-            yield from self._records(consumer, len(spots), follow)
-        finally:
-            consumer.close()
-
-    def partitions(self, name: str) -> int:
-        """How many partitions a topic has. Raises `NoTopic`, `Unreachable`."""
-        consumer = Consumer(self._conf)
-        try:
-            return self._count(consumer, name)
-        finally:
-            consumer.close()
-
-    def _count(self, consumer: Consumer, name: str) -> int:
-        """Asked through the consumer that will read: it then knows the leaders and starts at once."""
-        topic = self._prefix + name
-        began = time.monotonic()
-        while True:
-            try:
-                found = consumer.list_topics(topic, timeout=1).topics[topic]
-                break
-            except KafkaException as error:
-                consumer.poll(0)  # brings what the connections have to say
-                waited = time.monotonic() - began
-                if waited > _SILENT_SECONDS or (self._trouble and waited > _TROUBLED_SECONDS):
-                    servers = self._conf["bootstrap.servers"]
-                    raise Unreachable(
-                        f"Kafka at {servers} does not answer: is it running? "
-                        f"({self._trouble or error.args[0].str()})"
-                    ) from error
-        if found.error is not None or not found.partitions:
-            raise NoTopic(f"no topic {topic}: run `perdure topics create`, or `perdure up`")
-        return len(found.partitions)
-
-    def _records(self, consumer: Consumer, count: int, follow: bool) -> Iterator[Raw | None]:
-        ended: set[tuple[str | None, int | None]] = set()
-        while True:
-            # consume() waits out its time unless it has as many as it may
-            for message in consumer.consume(1000, _POLL_SECONDS):
-                error = message.error()
-                where = (message.topic(), message.partition())
-                if error is None:
-                    ended.discard(where)
-                    yield _raw(message, self._prefix)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(where)
-                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
-                    raise Unreachable(f"Kafka: {error.str()}")
-            if len(ended) == count:
-                yield None
-                if not follow:
-                    return
-
-
-def _raw(message: Any, prefix: str) -> Raw:
-    key = message.key()
-    return Raw(
-        str(message.topic()).removeprefix(prefix),
-        message.partition() or 0,
-        message.offset() or 0,
-        message.timestamp()[1],
-        None if key is None else bytes(key),
-        message.value(),
-        tuple((name, value or b"") for name, value in message.headers() or ()),
-    )
-
-
 # --- small tables and one answer ---------------------------------------------------------------
 
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from perdure.streams.runtime.partitioner import partition_of
+
+_READ_MS = 10
+"""How long a broker may hold an empty fetch: a topic's end is known only after that."""
+_FOLLOW_MS = 100
+_POLL_SECONDS = 0.05
+_SILENT_SECONDS = 10.0
+_TROUBLED_SECONDS = 2.5
+"""So long a Kafka whose connections fail is asked again: it may just be starting."""
 
 
 class Unreachable(Exception):
@@ -32,7 +34,7 @@ class NoTopic(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One record of a topic."""
+    """One record of a topic, its key as text."""
 
     topic: str
     partition: int
@@ -42,102 +44,141 @@ class Seen:
     value: bytes | None
 
 
-class TopicsReader:
-    """Reads whole topics, or one run's partition of them, and follows them on request."""
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One record as it stands on its topic."""
 
-    def __init__(self, conf: dict[str, str], prefix: str) -> None:
-        self._conf = {
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Scanner:
+    """Reads whole topics, or one run's partition of them, and says when it has caught up."""
+
+    def __init__(self, conf: Mapping[str, str], prefix: str) -> None:
+        self._conf: dict[str, Any] = {
             **conf,
             "group.id": f"perdure.reader.{uuid.uuid4().hex}",
             "isolation.level": "read_committed",
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": "8388608",
             "allow.auto.create.topics": "false",
             "log_level": "0",
+            "error_cb": self._heard,
         }
         self._prefix = prefix
+        self._trouble = ""
 
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic has. Raises `NoTopic`, `Unreachable`."""
-        consumer = Consumer(self._conf)
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = str(error.str())
+
+    def scan(
+        self, names: Sequence[str], *, run_id: str | None = None, follow: bool = False
+    ) -> Iterator[Raw | None]:
+        """Records in the order of each partition. None: all there was has been read; without
+        ``follow`` that ends it, with it None comes again after each pause.
+
+        Raises `NoTopic`, `Unreachable`.
+        """
+        wait = _FOLLOW_MS if follow else _READ_MS
+        consumer = Consumer({**self._conf, "fetch.wait.max.ms": str(wait)})
         try:
-            return self._count(consumer, topic)
+            spots = []
+            for name in names:
+                count = self._count(consumer, name)
+                whole = run_id is None or count == 1
+                numbers = range(count) if whole else [partition_of(run_id or "", count)]
+                spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
+            consumer.assign(spots)
+            yield from self._records(consumer, len(spots), follow)
         finally:
             consumer.close()
-
-    def _count(self, consumer: Consumer, topic: str) -> int:
-        try:
-            found = consumer.list_topics(self._prefix + topic, timeout=10).topics[
-                self._prefix + topic
-            ]
-        except KafkaException as error:
-            servers = self._conf.get("bootstrap.servers", "")
-            raise Unreachable(
-                f"Kafka at {servers} does not answer: is it running? ({error.args[0].str()})"
-            ) from error
-        if found.error is not None or not found.partitions:
-            raise NoTopic(
-                f"no topic {self._prefix + topic}: run `perdure topics create`, or `perdure up`"
-            )
-        return len(found.partitions)
 
     def read(
         self,
-        topics: Sequence[str],
+        names: Sequence[str],
         *,
         run_id: str | None = None,
         follow: bool = False,
-        from_end: bool = False,
         timeout: float | None = None,
     ) -> Iterator[Seen]:
-        """Records in the order of each partition; ends at the topics' ends unless ``follow``.
+        """Records with their keys as text; ends at the topics' ends unless ``follow``.
 
-        ``run_id`` reads only the partition that owns the run. ``timeout`` (seconds) bounds a
-        follow. Raises `NoTopic`, `Unreachable`.
+        ``timeout`` (seconds) bounds a follow. Raises `NoTopic`, `Unreachable`.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for raw in self.scan(names, run_id=run_id, follow=follow):
+            if raw is not None:
+                key = None if raw.key is None else raw.key.decode("utf-8", "replace")
+                yield Seen(raw.topic, raw.partition, raw.offset, raw.timestamp, key, raw.value)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+    def partitions(self, name: str) -> int:
+        """How many partitions a topic has. Raises `NoTopic`, `Unreachable`."""
         consumer = Consumer(self._conf)
         try:
-            start = OFFSET_END if from_end else OFFSET_BEGINNING
-            assigned = []
-            for topic in topics:
-                count = self._count(consumer, topic)
-                numbers = (
-                    range(count) if run_id is None or count == 1 else [partition_of(run_id, count)]
-                )
-                assigned += [
-                    TopicPartition(self._prefix + topic, number, start) for number in numbers
-                ]
-            consumer.assign(assigned)
-            yield from self._records(consumer, len(assigned), follow, timeout)
+            return self._count(consumer, name)
         finally:
             consumer.close()
 
-    def _records(
-        self, consumer: Consumer, count: int, follow: bool, timeout: float | None
-    ) -> Iterator[Seen]:
-        ended: set[tuple[str | None, int | None]] = set()
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _count(self, consumer: Consumer, name: str) -> int:
+        """Asked through the consumer that will read: it then knows the leaders and starts at once."""
+        topic = self._prefix + name
+        began = time.monotonic()
         while True:
-            wait = 0.5 if deadline is None else min(0.5, max(deadline - time.monotonic(), 0.0))
-            for message in consumer.consume(500, wait):
+            try:
+                found = consumer.list_topics(topic, timeout=1).topics[topic]
+                break
+            except KafkaException as error:
+                consumer.poll(0)  # brings what the connections have to say
+                waited = time.monotonic() - began
+                if waited > _SILENT_SECONDS or (self._trouble and waited > _TROUBLED_SECONDS):
+                    servers = self._conf["bootstrap.servers"]
+                    raise Unreachable(
+                        f"Kafka at {servers} does not answer: is it running? "
+                        f"({self._trouble or error.args[0].str()})"
+                    ) from error
+        if found.error is not None or not found.partitions:
+            raise NoTopic(f"no topic {topic}: run `perdure topics create`, or `perdure up`")
+        return len(found.partitions)
+
+    def _records(self, consumer: Consumer, count: int, follow: bool) -> Iterator[Raw | None]:
+        ended: set[tuple[str | None, int | None]] = set()
+        while True:
+            # consume() waits out its time unless it has as many as it may: wait for the first only
+            first = consumer.poll(_POLL_SECONDS)
+            for message in [] if first is None else [first, *consumer.consume(1000, 0)]:
                 error = message.error()
+                where = (message.topic(), message.partition())
                 if error is None:
-                    key = message.key()
-                    yield Seen(
-                        str(message.topic()).removeprefix(self._prefix),
-                        message.partition() or 0,
-                        message.offset() or 0,
-                        message.timestamp()[1],
-                        None if key is None else bytes(key).decode("utf-8", "replace"),
-                        message.value(),
-                    )
+                    ended.discard(where)
+                    yield _raw(message, self._prefix)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add((message.topic(), message.partition()))
+                    ended.add(where)
                 elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                     raise Unreachable(f"Kafka: {error.str()}")
-            if not follow and len(ended) == count:
-                return
-            if deadline is not None and time.monotonic() >= deadline:
-                return
+            if len(ended) == count:
+                yield None
+                if not follow:
+                    return
+
+
+def _raw(message: Any, prefix: str) -> Raw:
+    key = message.key()
+    return Raw(
+        str(message.topic()).removeprefix(prefix),
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        None if key is None else bytes(key),
+        message.value(),
+        tuple((name, value or b"") for name, value in message.headers() or ()),
+    )

@@ -71,7 +71,7 @@ class QueueProblems:
 def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | None) -> None:
     """Serve tools and models until SIGTERM or Ctrl-C."""
     from perdure.connectors.loading import load_all
-    from perdure.connectors.serving import build_processors, queues_of
+    from perdure.connectors.serving import build_processors
     from perdure.streams.cluster.topics import ensure_topics
     from perdure.streams.runtime.kafka import ConfluentKafka
 

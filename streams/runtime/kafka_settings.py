@@ -88,7 +88,7 @@ class ClientSettings:
             "acks": "all",
             "compression.type": "lz4",
             "partitioner": "murmur2_random",  # Java's default: the contract's owner of a run
-            "linger.ms": 0,
+            "linger.ms": 1,
             "message.max.bytes": _MAX_MESSAGE,
             "topic.metadata.propagation.max.ms": 3_000,  # how long an unknown topic is hoped for
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 HERE = Path(__file__).parent
 
@@ -90,18 +90,8 @@ class Up:
         self, topic: str, wanted: Callable[[str | None, Any], bool], seconds: float = 40
     ) -> Iterator[Any]:
         """Values of a topic from its beginning for which ``wanted(key, value)``; fails after ``seconds``."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": f"console-{os.urandom(4).hex()}",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "fetch.message.max.bytes": 8_000_000,
-                "log_level": 0,
-            }
-        )
+        consumer = self._consumer(topic)
         try:
-            consumer.subscribe([topic])
             for _ in range(int(seconds * 5)):
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -115,6 +105,20 @@ class Up:
             consumer.close()
         log = (self.directory / "up.log").read_text()[-3000:]
         raise AssertionError(f"nothing wanted on {topic} within {seconds} s; log:\n{log}")
+
+    def _consumer(self, topic: str) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "console",
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": 8_000_000,
+                "log_level": 0,
+            }
+        )
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        return consumer
 
     def outcome(self, run_id: str, seconds: float = 40) -> dict[str, Any]:
         found: dict[str, Any] = next(
@@ -134,17 +138,8 @@ class Up:
 
     def dead(self, part: bytes, seconds: float = 40) -> dict[str, str]:
         """Headers of the dead letter whose value contains ``part``."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": f"console-{os.urandom(4).hex()}",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
+        consumer = self._consumer("agent.dead-letters")
         try:
-            consumer.subscribe(["agent.dead-letters"])
             for _ in range(int(seconds * 5)):
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
