@@ -89,7 +89,9 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     client = deployment.client()
     _apply(client, agent("bench", load.steps, load))
     say("bench: warming up")
-    warm_until = time.monotonic() + WARM_SECONDS  # the broker's JIT compiler takes this long to settle
+    warm_until = (
+        time.monotonic() + WARM_SECONDS
+    )  # the broker's JIT compiler takes this long to settle
     rounds = 0
     while rounds == 0 or time.monotonic() < warm_until:
         _drive(client, "bench", f"warm{rounds}", min(100, load.runs), min(load.concurrency, 50))

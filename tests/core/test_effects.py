@@ -358,3 +358,15 @@ def test_an_old_key_whose_query_stays_unclear_is_in_doubt() -> None:
     made.answer(made.command(), "unknown")
     made.answer(made.command(verb="query"), "unknown", seconds=SETTLE)
     assert in_doubt(made)
+
+
+def test_a_call_that_never_arrives_is_handed_over_after_its_tries() -> None:
+    made = unknown("idempotent", True)
+    for _ in range(2):
+        made.answer(made.command(verb="query"), "absent")
+        error = {"kind": "unknown", "code": "read_timeout", "message": "no answer"}
+        accepted(made.answer(made.command(verb="call"), "unknown", error=error))
+    made.answer(made.command(verb="query"), "absent")
+    assert verbs(made) == ["call 1", "query 1", "call 2", "query 2", "call 3", "query 3"]
+    assert made.approval().kind == "handover"
+    assert "never happened" in made.action(1).error["message"]

@@ -372,6 +372,13 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
             {"n": action.n, "reason": "it had not happened", "proven": True},
             _actor(message),
         )
+    elif action.attempt >= _policy(run, action).attempts:  # it never arrives: not for ever
+        gone = {
+            "kind": "unavailable",
+            "code": "API_UNAVAILABLE",
+            "message": f"called {action.attempt} times, and it never happened",
+        }
+        fail(decision, action.n, gone, {}, ambiguous=False)
     else:
         request(decision, action.n, proven=True)
     return None

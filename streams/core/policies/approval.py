@@ -273,7 +273,9 @@ def refuse(run: Run, approval: Approval | None, decision: Any, at: int) -> str |
         return f"arguments come with modify only, not with {word}"
     if word == "extend" and decision.budget is None:
         return "extend needs a budget"
-    if word in ("approve", "modify") and any(
+    if word == "answer" and decision.answer is None:
+        return "answer needs an answer"
+    if word == "approve" and any(
         entry["approver"] == decision.approver for entry in approval.decisions
     ):
         return f"{decision.approver} has already said yes"
