@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test fast check bench clean
+.PHONY: install demo test fast check chaos bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,9 +22,15 @@ demo: install
 fast: install
 	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak"
 
+# Slow parts last: what has no broker, what has one, what kills.
 test: install check
-	$(BIN)/python -m pytest -q -m "not chaos and not soak"
+	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak"
+	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
+
+# What takes longer: the crash tests again and again.
+chaos: install
+	for round in 1 2 3; do $(BIN)/python -m pytest -q -m chaos || exit 1; done
 
 check: install
 	$(BIN)/ruff check .

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from . import avro, records
 
 
-def main() -> None:
-    from perdure.connectors.ledger import STATE as LEDGER  # the writers' own structs
+def stored() -> tuple[type[msgspec.Struct], ...]:
+    """Every struct that is kept in a store: the core's, the engine's layout, the workers' ledger."""
+    from perdure.connectors.ledger import STATE as LEDGER
     from perdure.streams.core.state import STATE
+    from perdure.streams.engine.layout import STATE as LAYOUT
 
-    for path in avro.write_schemas(records.PUBLIC, (*STATE, *LEDGER)):
+    return (*STATE, *LAYOUT, *LEDGER)
+
+
+def main() -> None:
+    for path in avro.write_schemas(records.PUBLIC, stored()):
         print(path.relative_to(avro.DIRECTORY))
 
 

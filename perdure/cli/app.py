@@ -155,6 +155,12 @@ def bench(
         int,
         typer.Option("--long-steps", min=0, help="also compare the ends of a run of so many steps"),
     ] = 0,
+    warm_seconds: Annotated[
+        float,
+        typer.Option(
+            "--warm-seconds", min=0, help="load before measuring: the broker's JIT compiler settles"
+        ),
+    ] = 12.0,
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="partitions of the deployment")
     ] = 2,
@@ -170,7 +176,16 @@ def bench(
 
     if effect not in ("read_only", "external"):
         console.leave(console.USAGE, "--effect takes read_only or external")
-    load = Load(runs, steps, concurrency, history_bytes, effect, alone, long_steps)
+    load = Load(
+        runs,
+        steps,
+        concurrency,
+        history_bytes,
+        effect,
+        alone,
+        long_steps,
+        warm_seconds=warm_seconds,
+    )
     console.guarded(lambda: body(load, data_dir, partitions, as_json))
 
 

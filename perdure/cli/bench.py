@@ -26,7 +26,6 @@ from .up import Deployment, Stopped, on_stop_signals, raise_stopped
 
 WINDOW = 50
 """Steps compared at the start and the end of a long run."""
-WARM_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Load:
     alone_runs: int = 10
     long_steps: int = 0
     long_runs: int = 3
+    warm_seconds: float = 12.0
 
 
 def bench(load: Load, data_dir: Path | None, partitions: int, as_json: bool) -> None:
@@ -90,7 +90,7 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     _apply(client, agent("bench", load.steps, load))
     say("bench: warming up")
     warm_until = (
-        time.monotonic() + WARM_SECONDS
+        time.monotonic() + load.warm_seconds
     )  # the broker's JIT compiler takes this long to settle
     rounds = 0
     while rounds == 0 or time.monotonic() < warm_until:

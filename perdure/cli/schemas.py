@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.schemas import avro, records
+from perdure.schemas.generate import stored
 
 from .console import FAILED, USAGE, leave, line, say
 
@@ -32,17 +33,12 @@ def export(directory: Path) -> None:
 
 def check(as_json: bool) -> None:
     """Compare what is shipped with what this version's records say."""
-    from perdure.connectors.ledger import STATE as LEDGER
-    from perdure.streams.core.state import STATE
-    from perdure.streams.engine.layout import STATE as LAYOUT
-
     problems = []
     for kind in records.PUBLIC:
         path = avro.DIRECTORY / f"{kind.__name__}.avsc"
         if not path.exists() or path.read_text() != avro.render(avro.schema_of(kind)):
             problems.append(f"{path.name} is not that of {kind.__name__}")
-    stored: tuple[type[msgspec.Struct], ...] = (*STATE, *LEDGER, *LAYOUT)
-    for kind in stored:
+    for kind in stored():
         mark = avro.fingerprint(avro.schema_of(kind, nested=False)).hex()
         path = avro.DIRECTORY / "state" / f"{kind.__name__}.{mark}.avsc"
         if not path.exists():

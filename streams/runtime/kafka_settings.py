@@ -88,7 +88,7 @@ class ClientSettings:
             "acks": "all",
             "compression.type": "lz4",
             "partitioner": "murmur2_random",  # Java's default: the contract's owner of a run
-            "linger.ms": 1,
+            "linger.ms": 1,  # one request for the results of a burst, or for what a cycle staged
             "message.max.bytes": _MAX_MESSAGE,
             "topic.metadata.propagation.max.ms": 3_000,  # how long an unknown topic is hoped for
         }
@@ -99,8 +99,6 @@ class ClientSettings:
     def transactional_producer(self, transactional_id: str) -> dict[str, Any]:
         own = self._producer(transactional_id) | {
             "transactional.id": transactional_id,
-            # Costs no latency, as the commit flushes; saves requests while offsets are sent.
-            "linger.ms": 5,
             # A transaction begun right after another one is answered CONCURRENT_TRANSACTIONS until
             # the markers of the first are written (2 to 5 ms): this is how long until it is asked again.
             "retry.backoff.ms": 2,

@@ -11,12 +11,11 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from perdure.connectors.ledger import STATE as LEDGER
 from perdure.schemas import avro, records
 from perdure.schemas.errors import RecordError
+from perdure.schemas.generate import stored
 from perdure.streams.core import state
 
-STATE: tuple[type[msgspec.Struct], ...] = (*state.STATE, *LEDGER)
 COMMITTED = sorted(avro.DIRECTORY.rglob("*.avsc"))
 
 HEADER = state.Header(
@@ -150,7 +149,7 @@ def expected() -> dict[Path, str]:
         avro.DIRECTORY / f"{kind.__name__}.avsc": avro.render(avro.schema_of(kind))
         for kind in records.PUBLIC
     }
-    for kind in STATE:
+    for kind in stored():
         schema = avro.schema_of(kind, nested=False)
         mark = avro.fingerprint(schema).hex()
         made[avro.DIRECTORY / "state" / f"{kind.__name__}.{mark}.avsc"] = avro.render(schema)
