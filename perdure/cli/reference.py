@@ -1,6 +1,6 @@
-"""Writes docs/cli.md and docs/settings.md from the commands and the settings themselves.
+"""Writes docs/*.md from the commands, the settings, the topic table and the tables of the lifecycle.
 
-``python -m perdure.cli.reference`` writes both; a test compares them with what is committed.
+``python -m perdure.cli.reference`` writes them; a test compares them with what is committed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import typer
 from pydantic_core import PydanticUndefined
 
+from perdure.schemas import topics as table
 from perdure.settings import Settings
+from perdure.streams.core.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _EXITS = """| exit code | meaning |
@@ -114,11 +116,61 @@ def settings() -> str:
     )
 
 
+def topics() -> str:
+    """The topic table as Markdown."""
+    rows = []
+    for topic in table.all_topics():
+        count = "the deployment's" if topic.partitions is None else str(topic.partitions)
+        kept = ""
+        if topic.cleanup == "delete":
+            kept = (
+                ", unlimited"
+                if topic.retention_ms is None
+                else f", {topic.retention_ms // table.DAY_MS} d"
+            )
+        rows.append(
+            f"| `{topic.name}` | {topic.key} | {topic.value} | {topic.cleanup}{kept} | {count} "
+            f"| {topic.written_by} | {topic.read_by} |"
+        )
+    return "\n".join(
+        [
+            "# Topics\n",
+            "Written by `python -m perdure.cli.reference`; not edited by hand.\n",
+            "| topic | key | value | cleanup | partitions | written by | read by |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def lifecycle() -> str:
+    """The two tables of a run's life as diagrams."""
+    parts = [
+        "# The life of a run and of an action\n",
+        "Drawn from `streams/core/lifecycle.py` by `python -m perdure.cli.reference`; what is not here is refused.\n",
+    ]
+    for title, transitions in (("Run", RUN_TRANSITIONS), ("Action", ACTION_TRANSITIONS)):
+        arrows = [
+            f"    {before} --> {after}"
+            for before, afters in transitions.items()
+            for after in sorted(afters)
+        ]
+        ends = [f"    {name} --> [*]" for name, afters in transitions.items() if not afters]
+        first = next(iter(transitions))
+        parts.append(f"## {title}\n\n```mermaid\nstateDiagram-v2\n    [*] --> {first}")
+        parts.append("\n".join([*arrows, *ends]) + "\n```\n")
+    return "\n".join(parts)
+
+
+PAGES = {"cli.md": cli, "settings.md": settings, "topics.md": topics, "lifecycle.md": lifecycle}
+
+
 def main() -> None:
-    """Write both files."""
+    """Write all pages."""
     DOCS.mkdir(exist_ok=True)
-    (DOCS / "cli.md").write_text(cli(), encoding="utf-8")
-    (DOCS / "settings.md").write_text(settings(), encoding="utf-8")
+    for name, make in PAGES.items():
+        (DOCS / name).write_text(make(), encoding="utf-8")
 
 
 if __name__ == "__main__":
