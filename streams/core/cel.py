@@ -14,12 +14,52 @@ class ExpressionError(ValueError):
     """The expression can't be compiled, or has no value for this input."""
 
 
+MAX_LENGTH = 4_000
+MAX_NESTING = 50
+_MACRO = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
+
+
 @lru_cache(maxsize=4096)
 def _program(expression: str) -> Any:
+    """Compile what can't harm: the library recurses without a bound, and a crash in its native
+    code or a nested loop over large lists would stop the engine, again after each restart."""
+    if not isinstance(expression, str):
+        raise ExpressionError(f"an expression is a text, not {_short(expression)}")
+    if len(expression) > MAX_LENGTH:
+        raise ExpressionError(
+            f"{_short(expression)}: has {len(expression)} characters; at most {MAX_LENGTH} are taken"
+        )
+    if _nesting(expression) > MAX_NESTING:
+        raise ExpressionError(f"{_short(expression)}: nested deeper than {MAX_NESTING}")
+    if len(_MACRO.findall(expression)) > 1:
+        raise ExpressionError(
+            f"{_short(expression)}: at most one of map, filter, all, exists and exists_one is taken"
+        )
     try:
         return cel.compile(expression)
-    except Exception as error:  # the library raises ValueError subclasses and its own
-        raise ExpressionError(f"{expression!r} is not CEL: {_first_line(error)}") from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the native code is no Exception
+        raise ExpressionError(f"{_short(expression)} is not CEL: {_first_line(error)}") from error
+
+
+def _nesting(expression: str) -> int:
+    """How deep brackets go; a run of prefix operators counts as nesting too."""
+    depth = deepest = run = longest = 0
+    for character in expression:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+        run = run + 1 if character in "!-?" else run if character.isspace() else 0
+        longest = max(longest, run)
+    return max(deepest, longest)
+
+
+def _short(expression: Any) -> str:
+    text = repr(expression)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def check(expression: str) -> None:
@@ -33,9 +73,11 @@ def evaluate(expression: str, variables: dict[str, Any]) -> Any:
         return _program(expression).execute(variables)
     except ExpressionError:
         raise
-    except Exception as error:  # KeyError, TypeError, ValueError, RuntimeError by the kind of fault
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # KeyError, TypeError, ... by the kind of fault; or a panic
         raise ExpressionError(
-            f"{expression!r}: {type(error).__name__}: {_first_line(error)}"
+            f"{_short(expression)}: {type(error).__name__}: {_first_line(error)}"
         ) from error
 
 
@@ -73,12 +115,12 @@ def _plain(value: Any, expression: str) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return value
-        raise ExpressionError(f"{expression!r} gives {value}, which is not JSON")
+        raise ExpressionError(f"{_short(expression)} gives {value}, which is not JSON")
     if isinstance(value, list):
         return [_plain(inner, expression) for inner in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(inner, expression) for key, inner in value.items()}
-    raise ExpressionError(f"{expression!r} gives a {type(value).__name__}, which is not JSON")
+    raise ExpressionError(f"{_short(expression)} gives a {type(value).__name__}, which is not JSON")
 
 
 def expressions(value: Any) -> list[str]:
@@ -92,6 +134,6 @@ def expressions(value: Any) -> list[str]:
     return []
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     text = str(error).split("\n", 1)[0]
     return text[:200]

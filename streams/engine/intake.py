@@ -32,7 +32,6 @@ class RefusedTask(Struct):
 
     run_id: str
     error: RecordError
-    plain: dict[str, Any]
 
 
 class RefusedRequest(Struct):
@@ -85,7 +84,7 @@ class Intake:
             run_id = plain.get("task_id")
             if not _valid(run_id, records.USER_ID_PATTERN):
                 raise
-            return Message(run_id, RefusedTask(run_id, error, plain), record)
+            return Message(run_id, RefusedTask(run_id, error), record)
         run_id = task.task_id or self.default_run_id(record)
         return Message(run_id, NewTask(run_id, task, digest(task)), record)
 

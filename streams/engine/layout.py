@@ -41,6 +41,7 @@ class Waiting(Struct, kw_only=True):
     offset: int
     timestamp: int
     value: bytes
+    by_reference: bool = False
     until: int = 0
     digest: str = ""
 

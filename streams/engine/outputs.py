@@ -17,6 +17,7 @@ from perdure.streams.core.policies import outcome
 from perdure.streams.core.policies.approval import ALLOWED
 from perdure.streams.core.state import Approval, Header, Run
 from perdure.streams.runtime.blobs import Blobs
+from perdure.streams.runtime.errors import StoreFailed
 from perdure.streams.runtime.processor import Context
 
 from . import layout
@@ -46,12 +47,28 @@ class Outputs:
         if isinstance(value, str) and len(value) < CLAIM_CHECK_BYTES // 4:
             return value
         raw = _json.encode(value)
-        return value if len(raw) <= CLAIM_CHECK_BYTES else self._blobs.put(raw)
+        return value if len(raw) <= CLAIM_CHECK_BYTES else self.put(raw)
+
+    def put(self, content: bytes) -> dict[str, Any]:
+        """Store bytes by reference. A store that is out of reach stops the process, not the run."""
+        try:
+            return self._blobs.put(content)
+        except OSError as error:
+            raise StoreFailed(
+                f"the blob store {self._blobs.url} can't be written: {error}"
+            ) from error
+
+    def fetch(self, reference: dict[str, Any]) -> bytes:
+        """The bytes of a reference. Raises `BlobError` where they are gone or are others."""
+        try:
+            return self._blobs.get(reference)
+        except OSError as error:
+            raise StoreFailed(f"the blob store {self._blobs.url} can't be read: {error}") from error
 
     def value(self, value: Any) -> Any:
         """The value itself, read from the blob store where it is a reference."""
         if isinstance(value, dict) and "$blob" in value:
-            return msgspec.json.decode(self._blobs.get(value))
+            return msgspec.json.decode(self.fetch(value))
         return value
 
     def stage(self, ctx: Context, before: Header | None, decision: Decision) -> None:
@@ -149,7 +166,7 @@ class Outputs:
             rule=approval.rule,
             question=approval.question,
             history=approval.history,
-            input=run.start.input,
+            input=self.keep(run.start.input),
             allowed_decisions=list(ALLOWED[approval.kind]),
             approvers=approval.approvers,
             required=approval.required,

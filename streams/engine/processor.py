@@ -19,6 +19,7 @@ from perdure.streams.runtime.processor import Assignment, Context, Message, Reco
 from . import layout
 from .catalog import Catalog
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
+from .kept import Kept
 from .outputs import Outputs
 from .quarantine import Quarantines
 
@@ -85,7 +86,8 @@ class EngineProcessor:
         self._intake = Intake(topic_id)
         self._lookup = EngineLookup(self.catalog, outputs, queue_problem)
         self._codecs = layout.Codecs()
-        self._quarantines = Quarantines(self._dispatch, self._intake)
+        self._kept = Kept(outputs)
+        self._quarantines = Quarantines(self._dispatch, self._intake, self._kept)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
             NewTask: self._new_task,
@@ -210,7 +212,7 @@ class EngineProcessor:
             return
         if task_decider.wants(new.task, self._lookup) is not None:
             record = message.record
-            waiting = _keep_record(record, ctx.now + CATALOG_WAIT_MS, new.digest)
+            waiting = self._kept.store(record, ctx.now + CATALOG_WAIT_MS, new.digest)
             ctx.put(layout.waiting(run_id), waiting)
             ctx.set_timer(ctx.now + CATALOG_LOOK_MS, f"{run_id}/wait".encode())
             return
@@ -231,7 +233,7 @@ class EngineProcessor:
         waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
         if waiting is None:
             return
-        record = _record_of(waiting)
+        record = self._kept.record(waiting)
         new: NewTask = self._intake.read(record).body
         if task_decider.wants(new.task, self._lookup) is not None and ctx.now < waiting.until:
             ctx.set_timer(ctx.now + CATALOG_LOOK_MS, f"{run_id}/wait".encode())
@@ -270,8 +272,8 @@ class EngineProcessor:
         self._outputs.stage(ctx, None, made)
         for key, held in list(ctx.scan(layout.held(run_id))):
             ctx.delete(key)
-            ctx.cancel_timer(held.until, _hold_timer(run_id, _record_of(held)))
-            self._control(ctx, self._intake.read(_record_of(held)))
+            ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
+            self._control(ctx, self._intake.read(self._kept.record(held)))
 
     def _refused_task(self, ctx: Context, message: Message) -> None:
         refused: RefusedTask = message.body
@@ -297,13 +299,14 @@ class EngineProcessor:
         word: records.ApprovalDecision = message.body
         run_id = word.approval_id.rpartition("/")[0]
         request_id = word.request_id or f"{word.approval_id}/{word.approver}/{word.decision}"
-        if word.answer is not None:
-            word.answer = self._outputs.keep(word.answer)
+        word.answer = self._outputs.keep(word.answer)
+        word.arguments = self._outputs.keep(word.arguments)
         body = Decided(word, request_id, message.record.timestamp)
         self._answer(ctx, run_id, request_id, word.request_id is not None, body)
 
     def _control(self, ctx: Context, message: Message) -> None:
         request: records.ControlRequest = message.body
+        request.content = self._outputs.keep(request.content)
         run_id = request.run_id
         request_id = request.request_id or position(message.record)
         if request.command == "release":
@@ -312,7 +315,7 @@ class EngineProcessor:
             )
             return
         if self._known_digest(ctx, run_id) is None or ctx.get(layout.waiting(run_id)) is not None:
-            held = _keep_record(message.record, ctx.now + CONTROL_WAIT_MS, "")
+            held = self._kept.store(message.record, ctx.now + CONTROL_WAIT_MS, "")
             ctx.put(layout.held(run_id, position(message.record)), held)
             ctx.set_timer(held.until, _hold_timer(run_id, message.record))
             return
@@ -325,7 +328,7 @@ class EngineProcessor:
         if held is None:
             return
         ctx.delete(layout.held(run_id, where))
-        request: records.ControlRequest = self._intake.read(_record_of(held)).body
+        request: records.ControlRequest = self._intake.read(self._kept.record(held)).body
         self._verdict(
             ctx, run_id, request.request_id or where, False, "there is no such run", remember=False
         )
@@ -339,12 +342,18 @@ class EngineProcessor:
         )
 
     def _answer(self, ctx: Context, run_id: str, request_id: str, given: bool, body: Any) -> None:
-        """One verdict for a request; a repeated one gets the same again."""
-        if self._repeat(ctx, run_id, request_id):
+        """One verdict for a request; a repeated one gets the same again.
+
+        A yes without an id of its own is judged first: after a modify the count starts again, and
+        the same person's new yes must count.
+        """
+        plain_yes = not given and isinstance(body, Decided) and body.decision.decision == "approve"
+        if not plain_yes and self._repeat(ctx, run_id, request_id):
             return
         made = self._decide(ctx, run_id, body)
         if isinstance(made, Refusal):
-            self._verdict(ctx, run_id, request_id, False, made.reason, remember=given)
+            if not (plain_yes and self._repeat(ctx, run_id, request_id)):
+                self._verdict(ctx, run_id, request_id, False, made.reason, remember=given)
         else:
             self._verdict(ctx, run_id, request_id, True, made.verdict, remember=True)
 
@@ -396,26 +405,3 @@ class EngineProcessor:
 
 def _hold_timer(run_id: str, record: Record) -> bytes:
     return f"{run_id}/hold/{position(record)}".encode()
-
-
-def _keep_record(record: Record, until: int, digest: str) -> layout.Waiting:
-    return layout.Waiting(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp=record.timestamp,
-        value=record.value or b"",
-        until=until,
-        digest=digest,
-    )
-
-
-def _record_of(waiting: layout.Waiting) -> Record:
-    return Record(
-        topic=waiting.topic,
-        partition=waiting.partition,
-        offset=waiting.offset,
-        timestamp=waiting.timestamp,
-        key=None,
-        value=waiting.value,
-    )

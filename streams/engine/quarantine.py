@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 from perdure.schemas import codec, records, topics
 from perdure.streams.core.state import Header
-from perdure.streams.runtime.processor import Context, Message, Record
+from perdure.streams.runtime.processor import Context, Message
 
 from . import layout
 from .intake import Intake, position
+from .kept import Kept
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +24,24 @@ MAX_PARKED_BYTES: Final = 10_000_000
 class Quarantines:
     """The only owner of the quarantine flags. ``dispatch`` processes a record as if it came now."""
 
-    def __init__(self, dispatch: Callable[[Context, Message], None], intake: Intake) -> None:
+    def __init__(
+        self, dispatch: Callable[[Context, Message], None], intake: Intake, kept: Kept
+    ) -> None:
         self._dispatch = dispatch
         self._intake = intake
+        self._kept = kept
 
     def begin(self, ctx: Context, run_id: str, message: Message | None, error: Exception) -> None:
-        """Flag the run and keep the record that broke it."""
-        log.error("run %s is quarantined: its processing raised", run_id, exc_info=error)
+        """Flag the run and keep the record that broke it; a release that broke again is refused."""
+        log.error("run %s is quarantined: %s while processing it", run_id, type(error).__name__)
+        log.debug("run %s", run_id, exc_info=error)  # the text may hold what a user sent
         flag: layout.Quarantine | None = ctx.get(layout.quarantine(run_id))
+        reason = f"{type(error).__name__}: {error}"[:2000]
         if flag is None:
-            reason = f"{type(error).__name__}: {error}"[:2000]
             flag = layout.Quarantine(reason=reason, since=ctx.now)
+        elif message is not None and _is_release(message.body):
+            self._verdict(ctx, run_id, message, False, f"it is quarantined again: {reason}")
+            return
         self._keep(ctx, run_id, flag, message)
 
     def park(self, ctx: Context, message: Message) -> bool:
@@ -43,9 +51,8 @@ class Quarantines:
         flag: layout.Quarantine | None = ctx.get(layout.quarantine(run_id))
         if flag is None:
             return False
-        body = message.body
-        if isinstance(body, records.ControlRequest) and body.command == "release":
-            self._release(ctx, run_id, body, message.record)
+        if _is_release(message.body):
+            self._release(ctx, run_id, message)
         else:
             self._keep(ctx, run_id, flag, message)
         return True
@@ -54,59 +61,46 @@ class Quarantines:
         self, ctx: Context, run_id: str, flag: layout.Quarantine, message: Message | None
     ) -> None:
         if message is not None:
-            record = message.record
-            value = record.value or b""
-            if flag.parked >= MAX_PARKED or flag.parked_bytes + len(value) > MAX_PARKED_BYTES:
-                ctx.dead_letter(
-                    record, "quarantined", f"run {run_id} is quarantined and holds all it may"
+            size = len(message.record.value or b"")
+            if flag.parked >= MAX_PARKED or flag.parked_bytes + size > MAX_PARKED_BYTES:
+                text = f"run {run_id} is quarantined and holds all it may"
+                ctx.dead_letter(message.record, "quarantined", text)
+            else:
+                ctx.put(layout.parked(run_id, flag.next), self._kept.store(message.record))
+                flag = msgspec.structs.replace(
+                    flag,
+                    parked=flag.parked + 1,
+                    parked_bytes=flag.parked_bytes + size,
+                    next=flag.next + 1,
                 )
-                return
-            kept = layout.Waiting(
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                timestamp=record.timestamp,
-                value=value,
-            )
-            ctx.put(layout.parked(run_id, flag.next), kept)
-            flag = msgspec.structs.replace(
-                flag,
-                parked=flag.parked + 1,
-                parked_bytes=flag.parked_bytes + len(value),
-                next=flag.next + 1,
-            )
         ctx.put(layout.quarantine(run_id), flag)
 
-    def _release(
-        self, ctx: Context, run_id: str, request: records.ControlRequest, record: Record
-    ) -> None:
+    def _release(self, ctx: Context, run_id: str, message: Message) -> None:
         """Take the run up again: its timers are set anew, then what was parked is processed in order."""
         ctx.delete(layout.quarantine(run_id))
         header: Header | None = ctx.get(layout.header(run_id))
         if header is not None:
             for name, due in header.timers.items():
                 ctx.set_timer(max(due, ctx.now), f"{run_id}/{name}".encode())
-        for key, kept in list(ctx.scan(layout.parked(run_id))):
+        if ctx.get(layout.waiting(run_id)) is not None:
+            ctx.set_timer(ctx.now, f"{run_id}/wait".encode())
+        for key, waiting in list(ctx.scan(layout.parked(run_id))):
             ctx.delete(key)
-            self._dispatch(
-                ctx,
-                self._intake.read(
-                    Record(
-                        kept.topic, kept.partition, kept.offset, kept.timestamp, None, kept.value
-                    )
-                ),
-            )
+            self._dispatch(ctx, self._intake.read(self._kept.record(waiting)))
+        self._verdict(ctx, run_id, message, True, "release")
+
+    @staticmethod
+    def _verdict(ctx: Context, run_id: str, message: Message, accepted: bool, reason: str) -> None:
         verdict = records.Verdict(
             run_id=run_id,
-            request_id=request.request_id or position(record),
-            accepted=True,
-            reason="release",
+            request_id=message.body.request_id or position(message.record),
+            accepted=accepted,
+            reason=reason,
             at=ctx.now,
         )
-        ctx.send(
-            topics.VERDICTS,
-            run_id.encode(),
-            codec.encode(verdict),
-            [("perdure-type", b"Verdict")],
-            ctx.partition,
-        )
+        headers: list[tuple[str, bytes | None]] = [("perdure-type", b"Verdict")]
+        ctx.send(topics.VERDICTS, run_id.encode(), codec.encode(verdict), headers, ctx.partition)
+
+
+def _is_release(body: object) -> bool:
+    return isinstance(body, records.ControlRequest) and body.command == "release"

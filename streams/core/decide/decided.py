@@ -33,7 +33,9 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
         return Refusal(refused)
     assert approval is not None
     if word.decision == "modify" and approval.tool is not None:
-        broken = model_loop.argument_error(run.spec(approval.tool), word.arguments or {})
+        broken = model_loop.argument_error(
+            run.spec(approval.tool), lookup.value(word.arguments) or {}
+        )
         if broken is not None:
             return Refusal(f"arguments: {broken}")
     decision = Decision.on(run, now, lookup)

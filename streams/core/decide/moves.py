@@ -77,7 +77,11 @@ def propose(
     header = run.header
     agent = run.definition
     n = header.next_action
+    # Conditions see the arguments themselves: on a reference to a large value they would be false.
+    arguments = decision.lookup.value(arguments)
     rules = approvals.evaluate(run, agent, tool, arguments, always)
+    title = approvals.title_of(tool, arguments)
+    arguments = decision.lookup.keep(arguments)
     data: dict[str, Any] = {
         "n": n,
         "kind": "tool",
@@ -111,7 +115,7 @@ def propose(
         kind="action",
         rule=rules.rule,
         now=decision.now,
-        title=approvals.title_of(tool, arguments),
+        title=title,
         action=n,
         tool=tool.name,
         arguments=arguments,

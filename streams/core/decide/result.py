@@ -9,7 +9,7 @@ import msgspec
 from perdure.schemas.records import ActionError, ActionResult, RetryPolicy
 
 from .. import effects
-from ..lifecycle import FINAL, SUCCEEDED
+from ..lifecycle import SUCCEEDED
 from ..planning import model_loop
 from ..policies.retry import may_have_happened, outage_wait_seconds, still_ambiguous, wait_seconds
 from ..state import Action, Run
@@ -89,38 +89,14 @@ def _progress(decision: Decision, action: Action, message: ActionResult) -> Refu
 def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
     """Of any attempt of an open action; of a closed failed one it is an effect found."""
     status = action.status
-    if status in ("failed", "cancelled") and action.n not in decision.run.header.open:
+    closed = action.n not in decision.run.header.open
+    if closed and status in ("failed", "cancelled", "in_doubt"):
         if action.kind == "model" or action.effect == "read_only":
             return _late(action)
-        decision.emit(
-            "effect_found",
-            {
-                "n": action.n,
-                "attempt": message.attempt,
-                "result": message.result,
-                **_extra(message),
-            },
-            _actor(message),
-        )
+        data = {"n": action.n, "attempt": message.attempt, "result": message.result}
+        decision.emit("effect_found", {**data, **_extra(message)}, _actor(message))
         return None
-    if status == "in_doubt" and action.n not in decision.run.header.open:
-        decision.emit(
-            "effect_found",
-            {
-                "n": action.n,
-                "attempt": message.attempt,
-                "result": message.result,
-                **_extra(message),
-            },
-            _actor(message),
-        )
-        return None
-    if (
-        status not in _OPEN_CALL
-        and status not in _SETTLING
-        and status != "backing_off"
-        and action.n not in decision.run.header.open
-    ):
+    if status not in _OPEN_CALL and status not in _SETTLING and status != "backing_off" and closed:
         return _late(action)
     if status in SUCCEEDED or status in (
         "proposed",
@@ -462,4 +438,3 @@ _HANDLERS: Final[dict[str, Callable[[Decision, Action, ActionResult], Refusal | 
     "running": _running,
     "cancelled": _cancelled,
 }
-__all__ = ["FINAL", "on_result", "overdue"]

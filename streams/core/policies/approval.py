@@ -7,7 +7,7 @@ import string
 from typing import Any, Final
 
 from msgspec import Struct
-from perdure.schemas.canonical import digest
+from perdure.schemas.canonical import canonical, digest
 from perdure.schemas.records import AgentSpec, ApprovalRule, ToolSpec
 
 from .. import cel
@@ -29,6 +29,10 @@ POLICY_MAY: Final[dict[str, frozenset[str]]] = {
 }
 NEEDS_REASON: Final = frozenset({"reject", "modify", "mark_done", "mark_not_done"})
 DEFAULT: Final = ApprovalRule()
+
+
+_SHOWN_BYTES: Final = 4_000
+"""Larger arguments are shown once, in the question that is about them."""
 
 
 class Rules(Struct):
@@ -88,8 +92,8 @@ def evaluate(run: Run, agent: AgentSpec, spec: ToolSpec, arguments: Any, always:
             chosen = rule
             break
     fired = next((made for made in evaluated if made["asks"]), None)
-    if fired is not None:
-        fired = {**fired, "arguments": arguments} if "when" in fired else fired
+    if fired is not None and len(canonical(arguments)) <= _SHOWN_BYTES:
+        fired = {**fired, "arguments": arguments}  # larger ones stand in the question only
     return Rules(fired is not None, evaluated, fired, chosen or _by_tool(spec))
 
 
@@ -186,6 +190,11 @@ def digest_of(run: Run, approval: Approval) -> str:
     )
 
 
+def _small(arguments: Any) -> Any:
+    size = len(canonical(arguments))
+    return arguments if size <= _SHOWN_BYTES else f"({size} bytes, see the action)"
+
+
 def history(run: Run, limit: int = 10) -> dict[str, Any]:
     """What the approver should know: the last actions that are done, and the errors."""
     completed: list[dict[str, Any]] = []
@@ -196,7 +205,7 @@ def history(run: Run, limit: int = 10) -> dict[str, Any]:
                 {
                     "action_id": run.action_id(n),
                     "tool": action.target,
-                    "arguments": action.arguments,
+                    "arguments": _small(action.arguments),
                 }
             )
             if len(completed) == limit:

@@ -1,0 +1,178 @@
+"""The engine's processor on a store and a log in memory: one message at a time, as the cycle does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from perdure.schemas import codec, topics
+from perdure.schemas.records import AgentSpec, ModelSpec, ToolSpec
+from perdure.streams.engine.outputs import Outputs
+from perdure.streams.engine.processor import EngineProcessor
+from perdure.streams.runtime.blobs import Blobs
+from perdure.streams.runtime.processor import Headers, Message, Record, Undecodable
+
+LIMIT = 1_000_000
+
+
+class Context:
+    """A savepoint: reads through, merged by `Desk` only when the call returned."""
+
+    partition = 0
+    partitions = 1
+    assignment: Any = None
+
+    def __init__(self, desk: Desk) -> None:
+        self.now = desk.now
+        self._desk = desk
+        self.writes: dict[bytes, Any] = {}
+        self.timers: dict[bytes, int | None] = {}
+        self.sent: list[tuple[str, bytes | None, Any]] = []
+        self.dead: list[tuple[Record, str, str]] = []
+
+    def get(self, key: bytes) -> Any | None:
+        if key in self.writes:
+            return self.writes[key]
+        raw = self._desk.store.get(key)
+        return None if raw is None else self._desk.engine.decode(key, raw)
+
+    def put(self, key: bytes, value: Any) -> None:
+        self.writes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.writes[key] = None
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
+        for key in sorted({*self._desk.store, *self.writes}):
+            if key.startswith(prefix) and self.get(key) is not None:
+                yield key, self.get(key)
+
+    def set_timer(self, due: int, key: bytes) -> None:
+        self.timers[key] = due
+
+    def cancel_timer(self, due: int, key: bytes) -> None:
+        self.timers.setdefault(key, None)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        assert value is None or len(value) < LIMIT, f"{topic}: {len(value)} bytes"
+        self.sent.append((topic, key, None if value is None else json.loads(value)))
+
+    def dead_letter(self, record: Record, reason: str, detail: str) -> None:
+        self.dead.append((record, reason, detail))
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        action()
+
+    def hold(self) -> Any:
+        raise AssertionError("the engine holds nothing")
+
+
+class Desk:
+    """Records in, what was sent out; time by hand."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = 1_000_000
+        self.store: dict[bytes, bytes] = {}
+        self.timers: dict[bytes, int] = {}
+        self.sent: list[tuple[str, bytes | None, Any]] = []
+        self.dead: list[tuple[Record, str, str]] = []
+        self.blobs = Blobs(str(directory))
+        self.engine = EngineProcessor(
+            Outputs(self.blobs), lambda topic: "AbCdEfGhIjKl", lambda queue: None
+        )
+        self._offset = 0
+
+    def catalog(self, *specs: ToolSpec | AgentSpec) -> None:
+        for spec in specs:
+            kind = "tool" if isinstance(spec, ToolSpec) else "agent"
+            self.engine.catalog.update(f"{kind}/{spec.name}".encode(), codec.encode(spec))
+
+    def feed(self, topic: str, **value: Any) -> None:
+        raw = json.dumps(value).encode()
+        self._offset += 1
+        record = Record(topic, 0, self._offset, self.now, None, raw)
+        try:
+            message = self.engine.read(record)
+        except Undecodable as error:
+            self.dead.append((record, error.reason, error.detail))
+            return
+        self._attempt(lambda ctx: self.engine.process(ctx, message), message, None)
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass; timers fire in order."""
+        until = self.now + int(seconds * 1000)
+        while due := min(
+            ((at, key) for key, at in self.timers.items() if at <= until), default=None
+        ):
+            at, key = due
+            self.now = max(self.now, at)
+            del self.timers[key]
+            self._attempt(lambda ctx, at=at, key=key: self.engine.timer(ctx, key, at), None, key)
+        self.now = until
+
+    def _attempt(
+        self, call: Callable[[Any], None], message: Message | None, timer: bytes | None
+    ) -> None:
+        ctx = Context(self)
+        try:
+            call(ctx)
+            self._merge(ctx)
+        except Exception as error:  # as the cycle's savepoint does
+            ctx = Context(self)
+            self.engine.failed(ctx, message, timer, error)
+            self._merge(ctx)
+
+    def _merge(self, ctx: Context) -> None:
+        stored = {
+            key: None if value is None else self.engine.encode(key, value)
+            for key, value in ctx.writes.items()
+        }
+        assert all(raw is None or len(raw) < LIMIT for raw in stored.values())
+        for key, raw in stored.items():
+            if raw is None:
+                self.store.pop(key, None)
+            else:
+                self.store[key] = raw
+        for timer, due in ctx.timers.items():
+            if due is None:
+                self.timers.pop(timer, None)
+            else:
+                self.timers[timer] = due
+        self.sent += ctx.sent
+        self.dead += ctx.dead
+
+    def on(self, topic: str) -> list[Any]:
+        return [value for sent, _, value in self.sent if sent == topic]
+
+    def outcome(self) -> Any:
+        return self.on(topics.OUTCOMES)[-1]
+
+    def answer(self, result: Any, status: str = "succeeded") -> None:
+        """The worker's answer to the last command."""
+        command = [value for sent, _, value in self.sent if sent.startswith("agent.commands.")][-1]
+        self.feed(
+            topics.RESULTS,
+            run_id=command["run_id"],
+            action_id=command["action_id"],
+            attempt=command["attempt"],
+            status=status,
+            result=result,
+        )
+
+
+def tool(name: str, approval: str = "never", effect: str = "read_only") -> ToolSpec:
+    return ToolSpec(name=name, effect=effect, approval=approval)  # type: ignore[arg-type]
+
+
+def agent(*tools: str, **values: Any) -> AgentSpec:
+    model = ModelSpec(provider="scripted", replies=[])
+    return AgentSpec(name="demo", tools=list(tools), model=model, **values)

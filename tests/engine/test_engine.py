@@ -1,0 +1,150 @@
+"""What the engine does around the core: large values, waiting records, repeats, quarantine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perdure.schemas import topics
+from perdure.schemas.records import ApprovalRule
+from perdure.streams.engine import layout
+
+from .desk import Desk, agent, tool
+
+LARGE = "x" * 1_200_000
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def plan(**steps: Any) -> list[dict[str, Any]]:
+    return [
+        {"id": name, "tool": "call", "arguments": arguments} for name, arguments in steps.items()
+    ]
+
+
+def test_large_result_goes_to_the_next_step_by_reference(desk: Desk) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    steps = plan(a={}, b={"text": {"$": "steps.a.result"}})
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=steps)
+    desk.answer(LARGE)
+    command = desk.on("agent.commands.tools")[-1]
+    assert command["action_id"] == "r/2"
+    assert desk.engine._outputs.value(command["arguments"]) == {"text": LARGE}
+    desk.answer({"ok": True})
+    assert desk.outcome()["complete"] is True
+
+
+def test_condition_sees_large_arguments_themselves(desk: Desk) -> None:
+    desk.catalog(tool("call", approval="has(arguments.bcc)"), agent("call"))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", input="send it")
+    call = {"name": "call", "arguments": {"body": LARGE, "bcc": "eve@example.org"}}
+    desk.answer({"content": None, "tool_calls": [call], "finish_reason": "tool_calls"})
+    (question,) = desk.on(topics.PENDING)
+    assert question["rule"]["when"] == "has(arguments.bcc)"
+    assert desk.on("agent.commands.tools") == []
+
+
+def test_large_task_waits_for_its_agent(desk: Desk) -> None:
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}), input=LARGE)
+    assert desk.sent == []
+    desk.catalog(tool("call"), agent("call"))
+    desk.tick(1)
+    assert [command["action_id"] for command in desk.on("agent.commands.tools")] == ["r/1"]
+    assert desk.dead == []
+
+
+def test_task_whose_agent_never_comes_is_refused_after_ten_seconds(desk: Desk) -> None:
+    desk.catalog(agent())
+    desk.feed(topics.TASKS, task_id="r", agent="dem", input="x")
+    desk.tick(9.9)
+    assert desk.sent == []
+    desk.tick(1)
+    assert desk.outcome()["errors"][0]["kind"] == "refused"
+    assert "did you mean demo?" in desk.outcome()["text"]
+
+
+def test_large_message_is_kept_by_reference(desk: Desk) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", input="hello")
+    desk.feed(topics.CONTROL, run_id="r", command="message", content=LARGE, by="uma")
+    assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
+    assert layout.quarantine("r") not in desk.store
+
+
+def test_control_before_its_task_is_held_for_it(desk: Desk) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    desk.feed(topics.CONTROL, run_id="r", command="pause", by="uma")
+    assert desk.on(topics.VERDICTS) == []
+    desk.feed(topics.TASKS, task_id="r", agent="demo", input="x")
+    assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
+
+
+def test_control_of_a_run_that_never_comes_is_refused_after_thirty_seconds(desk: Desk) -> None:
+    desk.feed(topics.CONTROL, run_id="r", command="cancel", by="uma")
+    desk.tick(31)
+    (verdict,) = desk.on(topics.VERDICTS)
+    assert (verdict["accepted"], verdict["reason"]) == (False, "there is no such run")
+
+
+def asked(desk: Desk, required: int = 1) -> str:
+    rule = ApprovalRule(kind="action", tool="call", approvers=["ann", "bob"], required=required)
+    desk.catalog(tool("call"), agent("call", approvals=[rule]))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={"n": 1}), user_id="uma")
+    return str(desk.on(topics.PENDING)[-1]["approval_id"])
+
+
+def decide(desk: Desk, approval: str, approver: str, word: str, **more: Any) -> Any:
+    desk.feed(topics.APPROVALS, approval_id=approval, approver=approver, decision=word, **more)
+    return desk.on(topics.VERDICTS)[-1]
+
+
+def test_yes_after_a_modify_counts_again(desk: Desk) -> None:
+    approval = asked(desk, required=2)
+    assert decide(desk, approval, "ann", "approve")["accepted"]
+    assert decide(desk, approval, "bob", "modify", arguments={"n": 2}, reason="less")["accepted"]
+    assert decide(desk, approval, "ann", "approve")["accepted"]
+    (command,) = desk.on("agent.commands.tools")
+    assert command["arguments"] == {"n": 2}
+
+
+def test_same_decision_again_gets_the_same_verdict_and_one_command(desk: Desk) -> None:
+    approval = asked(desk)
+    first = decide(desk, approval, "ann", "approve")
+    assert decide(desk, approval, "ann", "approve") == first
+    assert len(desk.on("agent.commands.tools")) == 1
+    assert desk.on(topics.PENDING)[-1] is None
+
+
+def broken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose own processing raises."""
+    desk.catalog(tool("call"), agent("call"))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.engine, "_decide", lambda *_: 1 / 0)
+        desk.answer({"n": 1})
+    assert layout.quarantine("r") in desk.store
+
+
+def test_sick_run_is_set_aside_and_released(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(desk, monkeypatch)
+    desk.feed(topics.TASKS, task_id="healthy", agent="demo", plan=plan(a={}))
+    assert desk.on("agent.commands.tools")[-1]["run_id"] == "healthy"
+    desk.feed(topics.CONTROL, run_id="r", command="release", by="uma")
+    assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
+    assert desk.outcome()["run_id"] == "r"
+    assert desk.outcome()["complete"] is True
+    assert layout.quarantine("r") not in desk.store
+
+
+def test_release_that_breaks_again_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(desk, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.engine, "_decide", lambda *_: 1 / 0)
+        desk.feed(topics.CONTROL, run_id="r", command="release", by="uma")
+    verdict = desk.on(topics.VERDICTS)[-1]
+    assert (verdict["accepted"], "quarantined again" in verdict["reason"]) == (False, True)
+    assert layout.quarantine("r") in desk.store
