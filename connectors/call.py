@@ -129,10 +129,14 @@ class Caller:
         try:
             return await self.answers.pack(answer, self.in_thread)
         except ResultError as error:
-            fault = error
+            fault, told = error, str(error)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             fault = ResultError(f"the answer is not JSON: {error}", "bad_result")
-        log.warning("%s of %s: %s", command.target, command.action_id, fault)
+            told = str(fault)
+        except Exception as error:  # a blob store's own: an answer goes out in any case
+            fault = ResultError(f"the answer can't be packed: {describe(error)}", "bad_result")
+            told = type(error).__name__  # its text may hold payload
+        log.warning("%s of %s: %s", command.target, command.action_id, told)
         return encode(
             self.answers.failed(
                 command,
@@ -241,7 +245,7 @@ class Caller:
             return self._failed(call, failure(late, Cause("unclear", "read_timeout"), call.effect))
         why = failure_of(error, call.effect, call.command.idempotency_key)
         if why.kind in ("unknown", "internal"):
-            log.warning("%s of %s raised", tool.name, call.command.action_id, exc_info=error)
+            _log_raised(tool.name, call.command.action_id, error)
         return self._failed(call, why)
 
     def _context(self, call: Call, threaded: bool) -> ToolContext:
@@ -324,16 +328,14 @@ class Caller:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.warning(
-                "the query of %s for %s raised: %s", tool.name, command.action_id, describe(error)
-            )
+            _log_raised(f"the query of {tool.name}", command.action_id, error)
             return UNCLEAR
         if isinstance(said, Answer):
             return said
         log.warning(
-            "the query of %s gave %r: it must give Found(result), ABSENT or UNCLEAR",
+            "the query of %s gave a %s: it must give Found(result), ABSENT or UNCLEAR",
             tool.name,
-            said,
+            type(said).__name__,
         )
         return UNCLEAR
 
@@ -378,6 +380,16 @@ class Caller:
             why = Failure("model_invalid", error.code, str(error))
             return self._failed(call, why, usage=reply.usage)
         return self._succeeded(call, result, usage=reply.usage)
+
+
+def _log_raised(what: str, action_id: str, error: BaseException) -> None:
+    """Type and place; its text, which may hold payload, at DEBUG only."""
+    place, trace = "nowhere", error.__traceback__
+    while trace is not None:
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    log.warning("%s of %s raised %s at %s", what, action_id, type(error).__name__, place)
+    log.debug("%s of %s raised", what, action_id, exc_info=error)
 
 
 def _raise_unsaved(error: Exception | None) -> None:

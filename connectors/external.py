@@ -120,11 +120,10 @@ class External:
         ctx.after_commit(functools.partial(self._started, call))
 
     def _started(self, call: Call) -> None:
+        if not self._work.go(call):
+            return
         with self._work.lock:
-            if call.dropped:
-                return
             holds, call.holds = call.holds, []
-        self._work.go(call)
         for hold in holds:
             hold.finish()
 
@@ -255,9 +254,10 @@ class External:
             if entry is None or entry.state == "barred":
                 reply(ctx, command, never, headers)
                 if call is not None:
+                    self._work.drop(call)
                     ctx.after_commit(functools.partial(self._work.withdraw, call))
                 return None
-        if call is not None and call.phase < RUNNING and call.effect != "external":
+        if call is not None and call.effect != "external" and self._work.drop(call):
             reply(ctx, command, never, headers)
             ctx.after_commit(functools.partial(self._work.withdraw, call))
         elif call is not None:

@@ -69,13 +69,17 @@ class Work:
             self.go(call)
         return True
 
-    def go(self, call: Call) -> None:
-        """Start it."""
-        call.phase = RUNNING
-        if call.effect != "read_only":
-            call.busy_on = call.assignment
-            call.busy_on.busy(1)
+    def go(self, call: Call) -> bool:
+        """Start it; False if it was dropped, by whom its place is given back."""
+        with self.lock:
+            if call.dropped:
+                return False
+            call.phase = RUNNING
+            if call.effect != "read_only":
+                call.busy_on = call.assignment
+                call.busy_on.busy(1)
         self._executor.spawn(functools.partial(self._run, call))
+        return True
 
     async def _run(self, call: Call) -> None:
         if call.effect != "external" and not call.assignment.alive:
@@ -165,17 +169,25 @@ class Work:
         self._gate.leave(call.command.target)
         self.forget(call)
 
-    def withdraw(self, call: Call) -> None:
-        """It shall never begin; one that has is told to stop."""
+    def drop(self, call: Call) -> bool:
+        """From now on it can't begin; False if it has. `withdraw` it once that is committed."""
         with self.lock:
+            never = call.phase < RUNNING
+            call.dropped |= never
+            return never
+
+    def withdraw(self, call: Call) -> None:
+        """Forget a call that was dropped; one that had begun is told to stop."""
+        with self.lock:
+            if self.calls.get(call.ident) is not call:
+                return  # over meanwhile, its place given back
             phase = call.phase
-            call.dropped = phase in (QUEUED, ADMITTED)
-        if not call.dropped:
+        if phase >= RUNNING:
             self.stop(call)
-        elif phase == ADMITTED:
-            self.not_begun(call)
+        elif phase == QUEUED:
+            self.forget(call)  # the gate learns from `_placed`
         else:
-            self.forget(call)
+            self.not_begun(call)
 
     def stop(self, call: Call) -> None:
         """Tell a running call; one without effect is ended."""

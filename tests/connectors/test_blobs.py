@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from perdure.connectors import tool
+from perdure.connectors import Found, tool
 from perdure.streams.runtime.blobs import BlobError, Blobs, is_reference
 
 from .world import World, command
@@ -96,3 +96,50 @@ def test_result_that_is_no_json_names_the_place(world: Make) -> None:
     error = world(act).answer(command())["error"]
     assert (error["kind"], error["code"]) == ("internal", "bad_result")
     assert error["message"].startswith("$.result.rows[0].raw: bytes")
+
+
+def _no_store(_: bytes) -> dict[str, Any]:
+    raise LookupError("the driver's own error")
+
+
+@pytest.mark.parametrize(
+    ("effect", "status", "kind"),
+    [("read_only", "failed", "internal"), ("external", "unknown", "unknown")],
+)
+def test_whatever_the_store_raises_an_answer_goes_out(
+    world: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    effect: Any, status: str, kind: str,
+) -> None:  # fmt: skip
+    @tool("t", effect=effect)
+    async def act() -> str:
+        return "x" * 300_000
+
+    blobs = Blobs(str(tmp_path))
+    monkeypatch.setattr(blobs, "put", _no_store)
+    w = world(act, blobs=blobs)
+    answer = w.answer(command(effect=effect))
+    assert answer["status"] == status
+    assert (answer["error"]["kind"], answer["error"]["code"]) == (kind, "bad_result")
+    assert "can't be packed: LookupError" in answer["error"]["message"]
+    w.until(lambda: w.worker.running == 0)
+    assert all(hold.finished for hold in w.holds)
+    assert "LookupError" in caplog.text
+    assert "own error" not in caplog.text
+
+
+def test_whatever_the_store_raises_a_query_is_answered(
+    world: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool("t", effect="external")
+    async def act() -> None: ...
+
+    @act.query
+    async def query() -> Found:
+        return Found("x" * 300_000)
+
+    blobs = Blobs(str(tmp_path))
+    monkeypatch.setattr(blobs, "put", _no_store)
+    w = world(act, blobs=blobs)
+    w.take(command(effect="external", verb="query"))
+    w.until(lambda: w.statuses() == ["unknown"])
+    assert w.holds[0].finished

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from perdure.connectors import ABSENT, UNCLEAR, Found, ToolContext, tool
+from perdure.connectors.external import Begin
 from perdure.schemas import topics
 
-from .world import FakeAssignment, World, command
+from .world import FakeAssignment, FakeContext, World, command
 
 Make = Callable[..., World]
 
@@ -657,3 +660,126 @@ def test_a_bug_of_ours_dead_letters_the_command_and_answers_the_run(world: Make)
     ]
     assert w.results()[0]["error"]["kind"] == "internal"
     assert w.worker.running == 0
+
+
+def _one_at_a_time(effect: Any) -> tuple[Any, list[int], threading.Event]:
+    go, ran = threading.Event(), []
+
+    @tool("t", effect=effect)
+    def act(n: int) -> None:
+        ran.append(n)
+        go.wait(5)
+
+    return act, ran, go
+
+
+def _nth(n: int, effect: str, **more: Any) -> Any:
+    return command(effect=effect, action_id=f"r/{n}", arguments={"n": n}, **more)
+
+
+def test_call_said_to_be_cancelled_does_not_begin_before_that_is_committed(world: Make) -> None:
+    act, ran, go = _one_at_a_time("idempotent")
+    w = world(act, threads_per_tool=1)
+    gate = w.worker._work._gate
+    w.take(_nth(1, "idempotent"))
+    w.take(_nth(2, "idempotent"))
+    ctx = w.process(_nth(2, "idempotent", verb="cancel"))
+    go.set()
+    w.until(lambda: not gate._waiting and gate.inside == 0)
+    w.commit(ctx)
+    w.until(lambda: w.worker.running == 0)
+    assert ran == [1]
+    assert sorted(w.statuses()) == ["cancelled", "succeeded"]
+    assert all(hold.finished for hold in w.holds)
+    assert (gate.inside, w.assignment.in_flight) == (0, 0)
+
+
+def test_cancel_of_an_aborted_transaction_is_taken_again(world: Make) -> None:
+    act, ran, go = _one_at_a_time("idempotent")
+    w = world(act, threads_per_tool=1)
+    w.take(_nth(1, "idempotent"))
+    w.take(_nth(2, "idempotent"))
+    w.process(_nth(2, "idempotent", verb="cancel"))  # never committed
+    w.take(_nth(2, "idempotent", verb="cancel"))
+    go.set()
+    w.until(lambda: w.worker.running == 0)
+    assert (ran, sorted(w.statuses())) == ([1], ["cancelled", "succeeded"])
+
+
+def test_revoke_as_a_waiting_call_gets_its_place_gives_it_back_once(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, ran, go = _one_at_a_time("idempotent")
+    w = world(act, threads_per_tool=1)
+    work = w.worker._work
+    w.take(_nth(1, "idempotent"))
+    w.take(_nth(2, "idempotent"))
+    start, came = work.go, threading.Event()
+
+    def revoked_first(call: Any) -> bool:
+        w.worker.revoked(w.assignment)
+        begun = start(call)
+        came.set()
+        return begun
+
+    monkeypatch.setattr(work, "go", revoked_first)
+    go.set()
+    w.until(lambda: came.is_set() and not work.calls and not work._threads)
+    assert ran == [1]
+    assert not w.holds[1].finished
+    assert (work._gate.inside, w.assignment.in_flight) == (0, 0)
+
+
+def test_cancel_as_an_external_call_gets_its_place_gives_it_back_once(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, ran, go = _one_at_a_time("external")
+    w = world(act, threads_per_tool=1)
+    w.take(_nth(1, "external"))
+    w.take(_nth(2, "external"))
+    posted: list[Any] = []
+    monkeypatch.setattr(w.assignment, "post", posted.append)
+    go.set()
+    w.until(lambda: len(posted) == 2)
+    cancel = w.process(_nth(2, "external", verb="cancel"))
+    begin = FakeContext(w)  # in the same transaction
+    begin.staged.update(cancel.staged)
+    w.worker.completed(begin, next(event for event in posted if isinstance(event, Begin)))
+    w.commit(cancel)
+    w.commit(begin)
+    assert (ran, w.statuses()[-1]) == ([1], "cancelled")
+    assert w.worker._work._gate.inside == 0
+
+
+def test_what_a_tool_or_its_query_raises_or_gives_is_not_logged(
+    world: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[Any] = ["the secret"]
+
+    @tool("t", effect="idempotent")
+    async def act() -> None:
+        raise LookupError("the secret")
+
+    @act.query
+    async def query() -> Any:
+        if said:
+            return said.pop()
+        raise LookupError("the secret")
+
+    caplog.set_level(logging.DEBUG)
+    w = world(act)
+    w.answer(command(effect="idempotent"))
+    w.until(lambda: w.worker.running == 0)
+    for count in (2, 3):
+        w.take(command(effect="idempotent", verb="query"))
+        w.until(lambda count=count: len(w.results()) == count)
+    ours = [r for r in caplog.records if r.name.startswith("perdure.connectors")]
+    told = [r.getMessage() for r in ours if r.levelno > logging.DEBUG]
+    assert "secret" not in "".join(told)
+    assert not any(r.exc_info for r in ours if r.levelno > logging.DEBUG)
+    assert [sum(word in text for text in told) for word in ("LookupError at", "gave a str")] == [
+        2,
+        1,
+    ]
+    assert __file__ in told[0]
+    assert sum(bool(r.exc_info) for r in ours if r.levelno == logging.DEBUG) == 2
