@@ -13,7 +13,17 @@ import yaml
 from perdure.schemas import codec
 from perdure.schemas.canonical import canonical
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import AgentSpec, ApprovalRule, ToolSpec
+from perdure.schemas.records import (
+    AgentSpec,
+    ApprovalRule,
+    BudgetPolicy,
+    Checkpoint,
+    ModelSpec,
+    Person,
+    RetryPolicy,
+    ToolSpec,
+    Window,
+)
 from perdure.streams.core import cel
 from perdure.streams.core.policies.approval import ALLOWED
 
@@ -22,8 +32,11 @@ class AgentsError(Exception):
     """The file can't be applied; the text says where and what to do."""
 
 
-def load_agents(path: Path) -> list[AgentSpec]:
-    """The agents of a file, by name. Raises `AgentsError`."""
+def read_agents(path: Path) -> tuple[list[AgentSpec], list[str]]:
+    """The agents of a file, and a sentence for each setting that has no effect yet.
+
+    Raises `AgentsError`.
+    """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -40,7 +53,14 @@ def load_agents(path: Path) -> list[AgentSpec]:
     if unknown:
         raise AgentsError(f"{path}: unknown: {', '.join(sorted(unknown))}; known: agents, people")
     people = found.get("people") or {}
-    return [_agent(path, str(name), plain, people) for name, plain in found["agents"].items()]
+    agents = [_agent(path, str(name), plain, people) for name, plain in found["agents"].items()]
+    _known_people(f"{path}: people", people)
+    idle = _idle_people("people", people)
+    for name, plain in found["agents"].items():
+        idle += _idle(f"agents.{name}", plain)
+    return agents, [
+        f"{path}: {setting}: accepted, has no effect in this version" for setting in idle
+    ]
 
 
 def _agent(path: Path, name: str, plain: Any, people: dict[str, Any]) -> AgentSpec:
@@ -53,6 +73,7 @@ def _agent(path: Path, name: str, plain: Any, people: dict[str, Any]) -> AgentSp
         canonical(agent)
     except RecordError as error:
         raise AgentsError(f"{where}: {error}") from error
+    _known_parts(where, plain)
     default = AgentSpec(name=name).budget
     for limit in ("steps", "tokens", "seconds"):
         if getattr(agent.budget, limit) is None and limit not in (plain.get("budget") or {}):
@@ -70,6 +91,57 @@ def _known_fields(where: str, plain: dict[str, Any], kind: type[msgspec.Struct])
             near = difflib.get_close_matches(str(name), kind.__struct_fields__, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise AgentsError(f"{where}.{name}: is not a setting{hint}")
+
+
+_PARTS = {
+    "model": ModelSpec,
+    "budget": BudgetPolicy,
+    "window": Window,
+    "retry": RetryPolicy,
+    "checkpoint": Checkpoint,
+}
+
+
+def _known_parts(where: str, plain: dict[str, Any]) -> None:
+    """The same for what stands inside an agent's settings; their types have been checked."""
+    for name, kind in _PARTS.items():
+        _known_fields(f"{where}.{name}", plain.get(name) or {}, kind)
+    for index, model in enumerate(plain.get("fallback_models") or ()):
+        _known_fields(f"{where}.fallback_models[{index}]", model, ModelSpec)
+    _known_people(f"{where}.people", plain.get("people") or {})
+
+
+def _known_people(where: str, people: dict[str, Any]) -> None:
+    for group, plain in people.items():
+        _known_fields(f"{where}.{group}", plain, Person)
+
+
+def _idle(where: str, plain: dict[str, Any]) -> list[str]:
+    """The settings of an agent that do nothing yet (docs/decisions/0004)."""
+    window = plain.get("window") or {}
+    given = {
+        "fallback_models": bool(plain.get("fallback_models")),
+        "window.mode": window.get("mode", "auto") != "auto",
+        "window.long_model": window.get("long_model") is not None,
+        "on_failure: compensate": plain.get("on_failure") == "compensate",
+        "checkpoint": "checkpoint" in plain,
+        "handover_after": "handover_after" in plain,
+        "budget.seconds": (plain.get("budget") or {}).get("seconds") is not None,
+    }
+    found = [f"{where}.{name}" for name, is_given in given.items() if is_given]
+    for index, rule in enumerate(plain.get("approvals") or ()):
+        for name in ("remind_seconds", "escalate_to"):
+            if rule.get(name) is not None:
+                found.append(f"{where}.approvals[{index}].{name}")
+    return found + _idle_people(f"{where}.people", plain.get("people") or {})
+
+
+def _idle_people(where: str, people: dict[str, Any]) -> list[str]:
+    return [
+        f"{where}.{group}.notify"
+        for group, plain in people.items()
+        if plain.get("notify") is not None
+    ]
 
 
 def _check_rule(where: str, rule: ApprovalRule) -> None:

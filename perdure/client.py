@@ -15,9 +15,9 @@ import msgspec
 from confluent_kafka import KafkaException, Message, Producer
 
 from perdure.schemas import codec, records, topics
-from perdure.streams.runtime.partitioner import partition_of
 
-from .topics_reader import Scanner, Seen, Unreachable
+from . import tables
+from .topics_reader import Scanner, Unreachable
 
 
 class SubmitError(Exception):
@@ -145,14 +145,7 @@ class Client:
         self, run_id: str, request_id: str, timeout: float = 30.0
     ) -> records.Verdict | None:
         """The verdict on a request, or None if none came within ``timeout`` s."""
-        for seen in self.reader.read(
-            [topics.VERDICTS], run_id=run_id, follow=True, timeout=timeout
-        ):
-            if seen.key == run_id and seen.value is not None:
-                made = codec.decode(seen.value, records.Verdict)
-                if made.request_id == request_id:
-                    return made
-        return None
+        return tables.verdict(self.reader, run_id, request_id, timeout)
 
     # --- look ---------------------------------------------------------------------------------
 
@@ -168,26 +161,15 @@ class Client:
 
     def pending(self) -> dict[str, records.ApprovalRequest]:
         """The open questions by approval id."""
-        found: dict[str, records.ApprovalRequest] = {}
-        for seen in self.reader.read([topics.PENDING]):
-            _table(found, seen, records.ApprovalRequest)
-        return found
+        return tables.questions(self.reader)
 
     def agents(self) -> dict[str, records.AgentSpec]:
         """The agents of the catalog by name."""
-        found: dict[str, records.AgentSpec] = {}
-        for seen in self.reader.read([topics.CATALOG]):
-            if seen.key is not None and seen.key.startswith("agent/"):
-                _table(found, seen, records.AgentSpec, "agent/")
-        return found
+        return tables.catalog(self.reader)[1]
 
     def tools(self) -> dict[str, records.ToolSpec]:
         """The announced tools by name."""
-        found: dict[str, records.ToolSpec] = {}
-        for seen in self.reader.read([topics.CATALOG]):
-            if seen.key is not None and seen.key.startswith("tool/"):
-                _table(found, seen, records.ToolSpec, "tool/")
-        return found
+        return tables.catalog(self.reader)[0]
 
     def wait_until(self, done: Any, timeout: float, every: float = 0.05) -> bool:
         """Poll ``done()`` until it is true; False after ``timeout`` s."""
@@ -197,16 +179,3 @@ class Client:
                 return False
             time.sleep(every)
         return True
-
-    def owner(self, run_id: str) -> int:
-        """The partition that owns a run."""
-        return partition_of(run_id, self.reader.partitions(topics.TASKS))
-
-
-def _table(found: dict[str, Any], seen: Seen, kind: type[msgspec.Struct], cut: str = "") -> None:
-    """One record of a compacted topic into the table it stands for."""
-    name = (seen.key or "").removeprefix(cut)
-    if seen.value is None:
-        found.pop(name, None)
-    else:
-        found[name] = codec.decode(seen.value, kind)

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from perdure.schemas import codec, topics
-from perdure.schemas.errors import RecordError
-from perdure.schemas.records import AgentSpec, ApprovalRequest, RunEvent, ToolSpec, Verdict
+from perdure.schemas import topics
+from perdure.schemas.records import RunEvent, ToolSpec
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.planning.window import render
 from perdure.streams.core.policies.outcome import run_state
@@ -22,57 +20,6 @@ from perdure.streams.core.state import Run
 from .topics_reader import Raw, Scanner
 
 COVER: Final = "***"
-# --- small tables and one answer ---------------------------------------------------------------
-
-
-def questions(scanner: Scanner) -> dict[str, ApprovalRequest]:
-    """The open questions by approval id."""
-    found: dict[str, ApprovalRequest] = {}
-    for raw in scanner.scan([topics.PENDING]):
-        if raw is not None:
-            _into(found, raw, "", ApprovalRequest)
-    return found
-
-
-def catalog(scanner: Scanner) -> tuple[dict[str, ToolSpec], dict[str, AgentSpec]]:
-    """The announced tools and the agents in force, by name."""
-    tools: dict[str, ToolSpec] = {}
-    agents: dict[str, AgentSpec] = {}
-    for raw in scanner.scan([topics.CATALOG]):
-        if raw is not None:
-            _into(tools, raw, "tool/", ToolSpec)
-            _into(agents, raw, "agent/", AgentSpec)
-    return tools, agents
-
-
-def _into(found: dict[str, Any], raw: Raw, start: str, kind: type[msgspec.Struct]) -> None:
-    """One record of a compacted topic into the table it stands for; what can't be read is left out."""
-    key = (raw.key or b"").decode("utf-8", "replace")
-    if not key.startswith(start):
-        return
-    name = key.removeprefix(start)
-    if raw.value is None:
-        found.pop(name, None)
-        return
-    try:
-        found[name] = codec.decode(raw.value, kind)
-    except RecordError:
-        return
-
-
-def verdict(scanner: Scanner, run_id: str, request_id: str, timeout: float) -> Verdict | None:
-    """The verdict on a request, or None if none came within ``timeout`` s."""
-    deadline = time.monotonic() + timeout
-    wanted = run_id.encode()
-    for raw in scanner.scan([topics.VERDICTS], run_id=run_id, follow=True):
-        if raw is not None and raw.key == wanted and raw.value is not None:
-            made = codec.decode(raw.value, Verdict)
-            if made.request_id == request_id:
-                return made
-        if raw is None and time.monotonic() > deadline:
-            return None
-    return None
-
 
 # --- events -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -61,6 +61,13 @@ class Settings(BaseSettings):
     kafka: dict[str, str] = Field(
         default_factory=dict, description="goes to every Kafka client as it is"
     )
+
+    @field_validator("log_level")
+    @classmethod
+    def _level(cls, given: str) -> str:
+        if given.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ValueError(f"{given!r} is none of DEBUG, INFO, WARNING, ERROR")
+        return given
 
     @classmethod
     def settings_customise_sources(

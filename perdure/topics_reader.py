@@ -80,13 +80,20 @@ class Scanner:
             self._trouble = str(error.str())
 
     def scan(
-        self, names: Sequence[str], *, run_id: str | None = None, follow: bool = False
+        self,
+        names: Sequence[str],
+        *,
+        run_id: str | None = None,
+        follow: bool = False,
+        timeout: float | None = None,
     ) -> Iterator[Raw | None]:
         """Records in the order of each partition. None: all there was has been read; without
         ``follow`` that ends it, with it None comes again after each pause.
 
-        Raises `NoTopic`, `Unreachable`.
+        It ends after ``timeout`` (seconds), whether anything came or not. Raises `NoTopic`,
+        `Unreachable`.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         wait = _FOLLOW_MS if follow else _READ_MS
         consumer = Consumer({**self._conf, "fetch.wait.max.ms": str(wait)})
         try:
@@ -97,7 +104,7 @@ class Scanner:
                 numbers = range(count) if whole else [partition_of(run_id or "", count)]
                 spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
             consumer.assign(spots)
-            yield from self._records(consumer, len(spots), follow)
+            yield from self._records(consumer, len(spots), follow, deadline)
         finally:
             consumer.close()
 
@@ -113,13 +120,10 @@ class Scanner:
 
         ``timeout`` (seconds) bounds a follow. Raises `NoTopic`, `Unreachable`.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for raw in self.scan(names, run_id=run_id, follow=follow):
+        for raw in self.scan(names, run_id=run_id, follow=follow, timeout=timeout):
             if raw is not None:
                 key = None if raw.key is None else raw.key.decode("utf-8", "replace")
                 yield Seen(raw.topic, raw.partition, raw.offset, raw.timestamp, key, raw.value)
-            if deadline is not None and time.monotonic() >= deadline:
-                return
 
     def partitions(self, name: str) -> int:
         """How many partitions a topic has. Raises `NoTopic`, `Unreachable`."""
@@ -136,6 +140,7 @@ class Scanner:
         while True:
             try:
                 found = consumer.list_topics(topic, timeout=1).topics[topic]
+                self._trouble = ""
                 break
             except KafkaException as error:
                 consumer.poll(0)  # brings what the connections have to say
@@ -150,25 +155,40 @@ class Scanner:
             raise NoTopic(f"no topic {topic}: run `perdure topics create`, or `perdure up`")
         return len(found.partitions)
 
-    def _records(self, consumer: Consumer, count: int, follow: bool) -> Iterator[Raw | None]:
+    def _records(
+        self, consumer: Consumer, count: int, follow: bool, deadline: float | None
+    ) -> Iterator[Raw | None]:
         ended: set[tuple[str | None, int | None]] = set()
+        heard = time.monotonic()
         while True:
             # consume() waits out its time unless it has as many as it may: wait for the first only
             first = consumer.poll(_POLL_SECONDS)
+            answered = False
             for message in [] if first is None else [first, *consumer.consume(1000, 0)]:
                 error = message.error()
                 where = (message.topic(), message.partition())
                 if error is None:
+                    answered = True
                     ended.discard(where)
                     yield _raw(message, self._prefix)
                 elif error.code() == KafkaError._PARTITION_EOF:
+                    answered = True
                     ended.add(where)
                 elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                     raise Unreachable(f"Kafka: {error.str()}")
+            if answered:  # counted from here: what our reader did with the records took time too
+                heard = time.monotonic()
             if len(ended) == count:
                 yield None
                 if not follow:
                     return
+            elif time.monotonic() - heard > _SILENT_SECONDS:
+                raise Unreachable(
+                    f"Kafka at {self._conf['bootstrap.servers']} stopped answering while its topics "
+                    f"were read: is it running? ({self._trouble or 'it says nothing'})"
+                )
+            if deadline is not None and time.monotonic() >= deadline:
+                return
 
 
 def _raw(message: Any, prefix: str) -> Raw:

@@ -153,7 +153,11 @@ def bench(
     ] = 10,
     long_steps: Annotated[
         int,
-        typer.Option("--long-steps", min=0, help="also compare the ends of a run of so many steps"),
+        typer.Option(
+            "--long-steps",
+            min=0,
+            help="also compare the ends of a run of so many steps (0, or 120 or more)",
+        ),
     ] = 0,
     warm_seconds: Annotated[
         float,
@@ -171,11 +175,13 @@ def bench(
 
     Example: perdure bench --runs 600 --steps 10 --concurrency 50 --json
     """
-    from .bench import Load
+    from .bench import LONG_STEPS, Load
     from .bench import bench as body
 
     if effect not in ("read_only", "external"):
         console.leave(console.USAGE, "--effect takes read_only or external")
+    if 0 < long_steps < LONG_STEPS:
+        console.leave(console.USAGE, f"--long-steps takes 0, or {LONG_STEPS} or more")
     load = Load(
         runs,
         steps,

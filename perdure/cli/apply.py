@@ -8,17 +8,20 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.agents import check_tools, load_agents, newer
-from perdure.reading import Scanner, catalog
+from perdure.agents import check_tools, newer, read_agents
 from perdure.schemas.records import AgentSpec
 from perdure.settings import Settings
+from perdure.tables import catalog
+from perdure.topics_reader import Scanner
 
 from .console import FAILED, USAGE, client, leave, line, say
 
 
 def apply(file: Path, connect: Callable[[], Settings], as_json: bool) -> None:
-    """Put a file's agents into force, all of them or none. Raises what `load_agents` raises."""
-    agents = load_agents(file)
+    """Put a file's agents into force, all of them or none. Raises what `read_agents` raises."""
+    agents, idle = read_agents(file)
+    for sentence in idle:
+        say(f"perdure: {sentence}")
     made = connect()
     tools, known = catalog(Scanner(made.client_conf(), made.topic_prefix))
     problems = check_tools(agents, tools)

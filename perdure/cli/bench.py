@@ -11,7 +11,9 @@ import os
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from .up import Deployment, Stopped, on_stop_signals, raise_stopped
 
 WINDOW = 50
 """Steps compared at the start and the end of a long run."""
+LONG_STEPS = 120
+"""A long run has at least so many, so that its two windows lie apart."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +91,26 @@ def agent(name: str, steps: int, load: Load) -> AgentSpec:
 
 def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     client = deployment.client()
-    _apply(client, agent("bench", load.steps, load))
+    stamp = uuid.uuid4().hex[:8]  # a data directory may hold the runs of an earlier bench
+    name = f"bench-{stamp}"
+    _apply(client, agent(name, load.steps, load))
     say("bench: warming up")
     warm_until = (
         time.monotonic() + load.warm_seconds
     )  # the broker's JIT compiler takes this long to settle
     rounds = 0
     while rounds == 0 or time.monotonic() < warm_until:
-        _drive(client, "bench", f"warm{rounds}", min(100, load.runs), min(load.concurrency, 50))
+        warm = f"warm{rounds}-{stamp}"
+        _drive(client, name, warm, min(100, load.runs), min(load.concurrency, 50))
         rounds += 1
     say(f"bench: {load.runs} runs of {load.steps} steps, {load.concurrency} at once")
     before = _used(deployment)
     bytes_before = _bytes(deployment)
-    seconds = _drive(client, "bench", "b", load.runs, load.concurrency)
+    seconds = _drive(client, name, f"b-{stamp}", load.runs, load.concurrency)
     cpu = {role: round(used - before.get(role, 0.0), 2) for role, used in _used(deployment).items()}
     written = _bytes(deployment) - bytes_before
     steps = load.runs * load.steps
-    times = _step_times(client, "b-")
+    times = _step_times(client, f"b-{stamp}-")
     result: dict[str, Any] = {
         "runs": load.runs,
         "steps": load.steps,
@@ -120,10 +127,10 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     }
     if load.alone_runs:
         say("bench: one run at a time")
-        _drive(client, "bench", "alone", load.alone_runs, 1)
-        result["alone"] = _quantiles(_step_times(client, "alone-"))
+        _drive(client, name, f"alone-{stamp}", load.alone_runs, 1)
+        result["alone"] = _quantiles(_step_times(client, f"alone-{stamp}-"))
     if load.long_steps:
-        result["long"] = _long(deployment, client, load)
+        result["long"] = _long(deployment, client, load, stamp)
     return result
 
 
@@ -183,14 +190,15 @@ def _quantiles(times: list[float]) -> dict[str, float]:
     }
 
 
-def _long(deployment: Deployment, client: Client, load: Load) -> dict[str, Any]:
+def _long(deployment: Deployment, client: Client, load: Load, stamp: str) -> dict[str, Any]:
     """Long runs: their first and last `WINDOW` steps compared by time, CPU and bytes."""
-    _apply(client, agent("long", load.long_steps, load))
+    name = f"long-{stamp}"
+    _apply(client, agent(name, load.long_steps, load))
     made = []
     for number in range(load.long_runs):
-        run_id = f"long-{number}"
+        run_id = f"{name}-{number}"
         say(f"bench: a run of {load.long_steps} steps ({number + 1} of {load.long_runs})")
-        marks = _follow_long(deployment, client, run_id, load.long_steps)
+        marks = _follow_long(deployment, client, name, run_id, load.long_steps)
         sizes = _sizes(client, run_id, marks)
         first, last = marks["first"], marks["last"]
         made.append(
@@ -203,7 +211,7 @@ def _long(deployment: Deployment, client: Client, load: Load) -> dict[str, Any]:
                 "last_bytes": sizes["last"] / WINDOW,
             }
         )
-    median = {name: round(statistics.median(run[name] for run in made), 2) for name in made[0]}
+    median = {key: round(statistics.median(run[key] for run in made), 2) for key in made[0]}
     return {
         "steps": load.long_steps,
         "window": WINDOW,
@@ -214,7 +222,9 @@ def _long(deployment: Deployment, client: Client, load: Load) -> dict[str, Any]:
     }
 
 
-def _follow_long(deployment: Deployment, client: Client, run_id: str, steps: int) -> dict[str, Any]:
+def _follow_long(
+    deployment: Deployment, client: Client, name: str, run_id: str, steps: int
+) -> dict[str, Any]:
     """(time, CPU seconds, ms since the epoch) at the edges of both windows."""
     edges = {
         11: ("first", 0),
@@ -224,16 +234,16 @@ def _follow_long(deployment: Deployment, client: Client, run_id: str, steps: int
     }
     marks: dict[str, list[Any]] = {"first": [None, None], "last": [None, None]}
     reader = client.reader.read([topics.EVENTS], run_id=run_id, follow=True, timeout=600)
-    client.submit_soon(Task(agent="long", task_id=run_id))
+    client.submit_soon(Task(agent=name, task_id=run_id))
     for seen in reader:
         if seen.key != run_id or seen.value is None or b'"type":"step_started"' not in seen.value:
             continue
         event = codec.decode(seen.value, RunEvent)
         edge = edges.get(event.data["step"])
         if edge is not None:
-            name, position = edge
+            part, position = edge
             ours = {role: used for role, used in _used(deployment).items() if role != "kafka"}
-            marks[name][position] = (time.perf_counter(), sum(ours.values()), event.at)
+            marks[part][position] = (time.perf_counter(), sum(ours.values()), event.at)
         if marks["last"][1] is not None:
             next(iter(client.outcomes([run_id], timeout=60)), None)
             return marks
@@ -278,12 +288,14 @@ def _cpu_seconds(pid: int) -> float:
 
 def _bytes(deployment: Deployment) -> int:
     """Bytes of all logs and stores of the deployment."""
-    root = deployment.settings.data_dir
-    return sum(
-        path.stat().st_size
-        for path in root.rglob("*")
-        if path.is_file() and path.suffix in (".log", ".sst", "") and "index" not in path.suffix
-    )
+    total = 0
+    for directory, _, names in os.walk(deployment.settings.data_dir):
+        for name in names:
+            path = Path(directory, name)
+            if path.suffix in (".log", ".sst", ""):
+                with suppress(OSError):  # compacted away since it was listed
+                    total += path.stat().st_size
+    return total
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -6,11 +6,13 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from tomllib import TOMLDecodeError
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from perdure.settings import Settings
 
@@ -43,9 +45,8 @@ def settings(**flags: Any) -> Settings:
     """Settings with the flags that were given on top. Ends the command where they can't be."""
     try:
         made = Settings(**{name: value for name, value in flags.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        leave(USAGE, f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    except (ValueError, OSError) as error:
+        leave(USAGE, _setting(error))
     logging.basicConfig(
         level=made.log_level.upper(),
         stream=sys.stderr,
@@ -54,6 +55,17 @@ def settings(**flags: Any) -> Settings:
     if made.log_level.upper() == "WARNING":  # librdkafka warns of every retry that then succeeds
         logging.getLogger("perdure.kafka").setLevel(logging.ERROR)
     return made
+
+
+def _setting(error: Exception) -> str:
+    """What is wrong with the settings, as a sentence."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        told = first["msg"].removeprefix("Value error, ")
+        return f"setting {'.'.join(str(part) for part in first['loc'])}: {told}"
+    if isinstance(error, SettingsError):  # of the environment: a value that must be JSON
+        return f"{error}; PERDURE_KAFKA takes a JSON object"
+    return f"perdure.toml can't be read: {error}"
 
 
 def connected(**flags: Any) -> Settings:
@@ -96,6 +108,8 @@ def client(made: Settings) -> Client:
 
 def guarded(work: Callable[[], T]) -> T:
     """Run a command's work; known errors become one sentence and the contract's exit code."""
+    from confluent_kafka import KafkaException
+
     from perdure.agents import AgentsError
     from perdure.client import SubmitError
     from perdure.connectors.loading import LoadError
@@ -115,7 +129,22 @@ def guarded(work: Callable[[], T]) -> T:
         leave(FAILED, str(error))
     except BrokenHistory as error:
         leave(FAILED, f"the events are not sound: {error}. `perdure verify RUN` says where")
+    except KafkaException as error:
+        _leave_kafka(error)
+    except (ValidationError, SettingsError, TOMLDecodeError) as error:
+        leave(USAGE, _setting(error))
     except (AgentsError, LoadError, ValueError) as error:
         leave(USAGE, str(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _leave_kafka(error: Exception) -> NoReturn:
+    """What Kafka's library refuses: a setting of ``[kafka]`` that it does not take, or a connection."""
+    from confluent_kafka import KafkaError
+
+    about = error.args[0]
+    if about.code() in (KafkaError._INVALID_ARG, KafkaError._NOT_IMPLEMENTED):
+        leave(USAGE, f"a setting under [kafka] (or PERDURE_KAFKA) is not taken: {about.str()}")
+    gone = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+    leave(NO_KAFKA if about.code() in gone else FAILED, f"Kafka: {about.str()}")

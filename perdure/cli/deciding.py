@@ -6,12 +6,13 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from perdure.reading import Scanner, questions, verdict
 from perdure.schemas import codec, topics
 from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalDecision, ApprovalRequest, ControlRequest, Verdict
 from perdure.settings import Settings
+from perdure.tables import questions, verdict
+from perdure.topics_reader import Scanner
 
 from .console import FAILED, USAGE, client, leave, line, say
 from .terminal import safe, user_name

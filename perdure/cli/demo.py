@@ -28,7 +28,7 @@ from perdure.schemas import codec, topics
 from perdure.schemas.records import ApprovalDecision, ApprovalRequest, Outcome
 from perdure.settings import Settings
 
-from .console import FAILED, leave, line, say
+from .console import FAILED, USAGE, leave, line, say
 from .up import Deployment, Stopped, on_stop_signals, raise_stopped
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "refunds"
@@ -180,6 +180,10 @@ def demo(*, kills: bool, keep: bool, as_json: bool, data_dir: Path | None) -> No
     """The whole demonstration. Exit 0 only if nothing is missing and nothing doubled."""
     if not EXAMPLE.is_dir():
         leave(FAILED, "the demo needs examples/refunds: run it in a clone of the project")
+    if data_dir is not None and (data_dir / "orders.db").exists():
+        leave(
+            USAGE, f"{data_dir} holds an earlier demo, which would be judged too: choose a new one"
+        )
     on_stop_signals(raise_stopped)
     with tempfile.TemporaryDirectory(prefix="perdure-demo-") as scratch:
         directory = (data_dir or Path(scratch)).absolute()

@@ -7,9 +7,10 @@ from typing import Any
 
 import typer
 
-from perdure.reading import Scanner, catalog, questions
 from perdure.schemas.records import ApprovalRequest
 from perdure.settings import Settings
+from perdure.tables import catalog, questions
+from perdure.topics_reader import Scanner
 
 from . import deciding
 from .console import USAGE, leave, say

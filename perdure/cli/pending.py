@@ -6,11 +6,12 @@ import shlex
 
 import msgspec
 
-from perdure.reading import Scanner, catalog, covered, sensitive
+from perdure.reading import Scanner, covered, sensitive
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalRequest, ToolSpec
 from perdure.settings import Settings
+from perdure.tables import catalog
 
 from .console import line, say
 from .terminal import ago, deadline, emit, paragraphs, safe

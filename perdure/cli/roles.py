@@ -35,7 +35,7 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     processor = EngineProcessor(
         Outputs(Blobs(settings.blobs()), url), ids.__getitem__, queues.problem
     )
-    _serve("engine", settings, [processor], ensured=True)
+    _serve("engine", settings, [processor])
 
 
 class QueueProblems:
@@ -95,12 +95,12 @@ def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | No
     kafka = ConfluentKafka(runtime)
     pieces = build_processors(tools, wanted, runtime, kafka, settings.blobs())
     try:
-        _serve("worker", settings, pieces.processors, ensured=True)
+        _serve("worker", settings, pieces.processors)
     finally:
         pieces.close()
 
 
-def _serve(role: str, settings: Settings, processors: list, *, ensured: bool) -> None:  # type: ignore[type-arg]
+def _serve(role: str, settings: Settings, processors: list) -> None:  # type: ignore[type-arg]
     from perdure.streams.runtime import runner
     from perdure.streams.runtime.health import HealthBoard
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.reading import Overview, Scanner, Summary, event_of, questions
+from perdure.reading import Overview, Scanner, Summary, event_of
 from perdure.schemas import topics
 from perdure.schemas.records import Status
 from perdure.settings import Settings
+from perdure.tables import questions
 
 from .console import USAGE, leave, line, say
 from .terminal import ago, safe, table

@@ -94,7 +94,8 @@ class Supervisor:
         ]
         common += ["--topic-prefix", made.topic_prefix, "--instance-id", self._identity(name)]
         common += ["--partitions", str(made.partitions), "--log-level", made.log_level]
-        role = Role(name, [name, *common, *arguments], free_port(), environment=environment or {})
+        passed = {"PERDURE_DRAIN_SECONDS": str(made.drain_seconds), **(environment or {})}
+        role = Role(name, [name, *common, *arguments], free_port(), environment=passed)
         role.start()
         self.roles.append(role)
         return role
@@ -118,6 +119,7 @@ class Supervisor:
         for role in self.roles:
             if role.process is None:
                 if now >= role.again_at:
+                    role.port = free_port()  # somebody else may have taken the old one
                     role.start()
                     say(f"perdure up: {role.name} is started again (pid {role.pid})")
                 continue

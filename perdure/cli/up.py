@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perdure.agents import AgentsError, check_tools, load_agents, newer
+from perdure.agents import AgentsError, check_tools, newer, read_agents
 from perdure.client import Client
 from perdure.settings import Settings
 
@@ -53,13 +53,15 @@ class Deployment:
         """Returns when everything takes work. Raises what the pieces raise."""
         from perdure.connectors.loading import load_all
 
-        agents = (
-            load_agents(self._agents) if self._agents else []
-        )  # a typo ends here, before Kafka starts
+        # a typo ends here, before Kafka starts
+        agents, idle = read_agents(self._agents) if self._agents else ([], [])
+        for sentence in idle:
+            say(f"perdure up: {sentence}")
         load_all(self._tools)
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         if self.settings.bootstrap_servers is None:
             self._start_broker()
+        self._reach_kafka()
         supervisor = self.supervisor = Supervisor(self.settings)
         for _ in range(self._engines):
             supervisor.add("engine", environment=self._environment)
@@ -90,6 +92,13 @@ class Deployment:
         self.settings = self.settings.model_copy(
             update={"bootstrap_servers": broker.bootstrap_servers}
         )
+
+    def _reach_kafka(self) -> None:
+        """A Kafka that is not there is said once, here, not by roles that start for ever."""
+        from perdure.schemas import topics
+        from perdure.streams.runtime.kafka import ConfluentKafka
+
+        ConfluentKafka(self.settings.runtime()).admin().partition_counts([topics.TASKS])
 
     def client(self) -> Client:
         assert self.settings.bootstrap_servers is not None

@@ -1,0 +1,239 @@
+"""What goes wrong around the commands, without a broker: silence, broken settings, misspelt agents."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from perdure.schemas import codec
+from perdure.schemas.records import Verdict
+
+from perdure import tables, topics_reader
+from perdure.agents import AgentsError, read_agents
+from perdure.cli import bench, console, supervisor
+from perdure.cli.up import Deployment
+from perdure.client import Client
+from perdure.settings import Settings
+from perdure.topics_reader import Raw, Scanner, Unreachable
+
+from .desk import run
+
+
+class Silent:
+    """A consumer whose Kafka has gone away."""
+
+    def poll(self, timeout: float) -> None:
+        time.sleep(0.01)
+
+
+def _scanner() -> Scanner:
+    return Scanner({"bootstrap.servers": "127.0.0.1:1"}, "")
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_kafka_that_goes_away_ends_the_reading(
+    monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    monkeypatch.setattr(topics_reader, "_SILENT_SECONDS", 0.05)
+    with pytest.raises(Unreachable, match="stopped answering"):
+        list(_scanner()._records(Silent(), 2, follow, None))  # type: ignore[arg-type]
+
+
+def test_a_time_out_holds_when_nothing_comes() -> None:
+    began = time.monotonic()
+    assert list(_scanner()._records(Silent(), 2, True, began + 0.05)) == []  # type: ignore[arg-type]
+    assert time.monotonic() - began < 2
+
+
+def _raw(topic: str, key: str, value: bytes | None) -> Raw:
+    return Raw(topic, 0, 0, 0, key.encode(), value)
+
+
+def _scans(*found: Raw) -> Any:
+    return SimpleNamespace(scan=lambda *_, **__: iter([*found, None]))
+
+
+def test_a_foreign_record_is_left_out_also_by_the_client() -> None:
+    client = Client("127.0.0.1:1")
+    good = b'{"name":"a"}'
+    client.reader = _scans(
+        _raw("agent.catalog", "agent/a", good),
+        _raw("agent.catalog", "agent/b", b"not JSON"),
+        _raw("agent.catalog", "tool/t", b'{"name":"t"}'),
+        _raw("agent.catalog", "tool/gone", b'{"name":"gone"}'),
+        _raw("agent.catalog", "tool/gone", None),
+    )
+    assert (set(client.agents()), set(client.tools())) == ({"a"}, {"t"})
+    client.reader = _scans(_raw("agent.approvals.pending", "r/a1", b"?"))
+    assert client.pending() == {}
+
+
+def test_an_unreadable_verdict_is_not_ours() -> None:
+    ours = Verdict(run_id="r", request_id="q", accepted=True, reason="", at=1)
+    found = _scans(_raw("v", "r", b"?"), _raw("v", "r", codec.encode(ours)))
+    made = tables.verdict(found, "r", "q", 1.0)
+    assert made is not None
+    assert made.accepted
+
+
+# --- settings and exit codes ------------------------------------------------------------------
+
+
+def test_a_broken_settings_file_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "perdure.toml").write_text("partitions = = 2")
+    for words in (("runs",), ("up",), ("bench",)):
+        result = run(*words)
+        assert result.exit_code == 2, words
+        assert "perdure.toml can't be read" in result.stderr
+
+
+def test_a_bad_log_level_is_wrong_usage() -> None:
+    result = run("up", "--log-level", "loud")
+    assert result.exit_code == 2
+    assert "setting log_level: 'loud' is none of DEBUG" in result.stderr
+
+
+def test_a_kafka_setting_that_is_none_is_wrong_usage() -> None:
+    environment = {
+        "PERDURE_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "PERDURE_KAFKA": '{"no.such.setting": "1"}',
+    }
+    for words in (("runs",), ("topics", "check")):
+        result = run(*words, environment=environment)
+        assert result.exit_code == 2, result.stderr
+        assert "no.such.setting" in result.stderr
+
+
+def test_a_lost_connection_is_no_kafka(capsys: pytest.CaptureFixture[str]) -> None:
+    def lose() -> None:
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    with pytest.raises(console.typer.Exit) as told:
+        console.guarded(lose)
+    assert told.value.exit_code == 3
+    assert "Kafka:" in capsys.readouterr().err
+
+
+def test_up_against_a_dead_kafka_ends_with_three_before_a_role_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Settings.runtime
+
+    def hasty(self: Settings) -> Any:
+        import dataclasses
+
+        return dataclasses.replace(plain(self), connect_timeout_ms=200)
+
+    monkeypatch.setattr(Settings, "runtime", hasty)
+    monkeypatch.setattr(supervisor.Role, "start", lambda self: pytest.fail("a role started"))
+    result = run("up", "--bootstrap-servers", "127.0.0.1:1", "--data-dir", str(tmp_path))
+    assert result.exit_code == 3, result.stderr
+    assert "does not answer" in result.stderr
+
+
+def test_a_role_is_started_again_on_a_new_port_and_knows_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = iter([7001, 7002])
+    started = []
+    monkeypatch.setattr(supervisor, "free_port", lambda: next(ports))
+    monkeypatch.setattr(supervisor.Role, "start", lambda self: started.append(self.port))
+    settings = Settings(bootstrap_servers="x:1", data_dir=tmp_path, drain_seconds=7)
+    watched = supervisor.Supervisor(settings)
+    role = watched.add("engine")
+    watched.look()
+    assert started == [7001, 7002]
+    assert role.environment["PERDURE_DRAIN_SECONDS"] == "7.0"
+
+
+def test_a_long_run_is_long_enough_or_refused() -> None:
+    result = run("bench", "--long-steps", "119")
+    assert (result.exit_code, "120 or more" in result.stderr) == (2, True)
+
+
+def test_a_demo_in_a_used_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "orders.db").touch()
+    result = run("demo", "--data-dir", str(tmp_path))
+    assert (result.exit_code, "choose a new one" in result.stderr) == (2, True)
+
+
+def test_a_file_that_vanishes_while_bytes_are_counted(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.log").write_bytes(b"12345")
+    (tmp_path / "b.sst").symlink_to(tmp_path / "gone")
+    (tmp_path / "c.index").write_bytes(b"123")
+    deployment = Deployment(Settings(data_dir=tmp_path), tools=[], agents=None)
+    assert bench._bytes(deployment) == 5
+
+
+# --- agents -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("model: {provider: scripted, temprature: 1}", "agents.a.model.temprature"),
+        ("budget: {step: 1}", "agents.a.budget.step: is not a setting; did you mean steps?"),
+        ("retry: {attempt: 1}", "agents.a.retry.attempt"),
+        ("window: {max_token: 500}", "agents.a.window.max_token"),
+        ("checkpoint: {every_step: 1}", "agents.a.checkpoint.every_step"),
+        ("fallback_models: [{provider: scripted, nam: x}]", "agents.a.fallback_models[0].nam"),
+        ("people: {ops: {member: [ann]}}", "agents.a.people.ops.member"),
+        ("approvals: [{kinds: action}]", "agents.a.approvals[0].kinds"),
+    ],
+)
+def test_a_misspelt_setting_is_named_wherever_it_stands(
+    tmp_path: Path, setting: str, told: str
+) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(f"agents:\n  a:\n    {setting}\n")
+    with pytest.raises(AgentsError) as error:
+        read_agents(file)
+    assert told in str(error.value)
+
+
+def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text("people: {ops: {member: [ann]}}\nagents: {a: {}}\n")
+    with pytest.raises(AgentsError, match=r"people\.ops\.member: is not a setting; did you mean"):
+        read_agents(file)
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("fallback_models: [{provider: scripted}]", "fallback_models"),
+        ("window: {mode: full}", "window.mode"),
+        ("window: {long_model: x}", "window.long_model"),
+        ("on_failure: compensate", "on_failure: compensate"),
+        ("checkpoint: {every_steps: 1}", "checkpoint"),
+        ("handover_after: 4", "handover_after"),
+        ("budget: {seconds: 4}", "budget.seconds"),
+        ("approvals: [{remind_seconds: 5}]", "approvals[0].remind_seconds"),
+        ("people: {ops: {notify: {tool: mail}}}", "people.ops.notify"),
+    ],
+)
+def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: str) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(f"agents:\n  a:\n    {setting}\n")
+    told = f"{file}: agents.a.{name}: accepted, has no effect in this version"
+    assert read_agents(file)[1] == [told]
+    result = run("apply", "-f", str(file), environment={"PERDURE_DATA_DIR": str(tmp_path)})
+    assert told in result.stderr
+
+
+def test_what_has_an_effect_is_not_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(
+        "people: {ops: {members: [ann]}}\n"
+        "agents: {a: {window: {mode: auto}, on_failure: stop, budget: {steps: 3}}}\n"
+    )
+    assert read_agents(file)[1] == []
