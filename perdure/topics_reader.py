@@ -24,6 +24,12 @@ _TROUBLED_SECONDS = 2.5
 """So long a Kafka whose connections fail is asked again: it may just be starting."""
 
 
+ClientError = KafkaException
+"""What the Kafka library raises, for those who report it and have no other use for the library."""
+SETTING_REFUSED = (KafkaError._INVALID_ARG, KafkaError._NOT_IMPLEMENTED)
+CONNECTION_LOST = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+
+
 class Unreachable(Exception):
     """Kafka does not answer. The text says what to do."""
 

@@ -108,8 +108,6 @@ def client(made: Settings) -> Client:
 
 def guarded(work: Callable[[], T]) -> T:
     """Run a command's work; known errors become one sentence and the contract's exit code."""
-    from confluent_kafka import KafkaException
-
     from perdure.agents import AgentsError
     from perdure.client import SubmitError
     from perdure.connectors.loading import LoadError
@@ -117,7 +115,7 @@ def guarded(work: Callable[[], T]) -> T:
     from perdure.streams.cluster.errors import ClusterError
     from perdure.streams.core.apply import BrokenHistory
     from perdure.streams.runtime.errors import RuntimeFault
-    from perdure.topics_reader import NoTopic, Unreachable
+    from perdure.topics_reader import ClientError, NoTopic, Unreachable
 
     try:
         return work()
@@ -129,7 +127,7 @@ def guarded(work: Callable[[], T]) -> T:
         leave(FAILED, str(error))
     except BrokenHistory as error:
         leave(FAILED, f"the events are not sound: {error}. `perdure verify RUN` says where")
-    except KafkaException as error:
+    except ClientError as error:
         _leave_kafka(error)
     except (ValidationError, SettingsError, TOMLDecodeError) as error:
         leave(USAGE, _setting(error))
@@ -141,10 +139,9 @@ def guarded(work: Callable[[], T]) -> T:
 
 def _leave_kafka(error: Exception) -> NoReturn:
     """What Kafka's library refuses: a setting of ``[kafka]`` that it does not take, or a connection."""
-    from confluent_kafka import KafkaError
+    from perdure.topics_reader import CONNECTION_LOST, SETTING_REFUSED
 
     about = error.args[0]
-    if about.code() in (KafkaError._INVALID_ARG, KafkaError._NOT_IMPLEMENTED):
+    if about.code() in SETTING_REFUSED:
         leave(USAGE, f"a setting under [kafka] (or PERDURE_KAFKA) is not taken: {about.str()}")
-    gone = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
-    leave(NO_KAFKA if about.code() in gone else FAILED, f"Kafka: {about.str()}")
+    leave(NO_KAFKA if about.code() in CONNECTION_LOST else FAILED, f"Kafka: {about.str()}")
