@@ -7,13 +7,11 @@ one), CPU is the kernel's count per process, bytes are those of the logs and the
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,9 +93,8 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     name = f"bench-{stamp}"
     _apply(client, agent(name, load.steps, load))
     say("bench: warming up")
-    warm_until = (
-        time.monotonic() + load.warm_seconds
-    )  # the broker's JIT compiler takes this long to settle
+    # the broker's JIT compiler takes this long to settle
+    warm_until = time.monotonic() + load.warm_seconds
     rounds = 0
     while rounds == 0 or time.monotonic() < warm_until:
         warm = f"warm{rounds}-{stamp}"
@@ -215,6 +212,7 @@ def _long(deployment: Deployment, client: Client, load: Load, stamp: str) -> dic
     return {
         "steps": load.long_steps,
         "window": WINDOW,
+        "runs": [{name: round(value, 2) for name, value in run.items()} for run in made],
         **median,
         "ratio_ms": round(median["last_ms"] / median["first_ms"], 3),
         "ratio_cpu": round(median["last_cpu_ms"] / median["first_cpu_ms"], 3),
@@ -278,24 +276,41 @@ def _used(deployment: Deployment) -> dict[str, float]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process, ended threads included (0.0 where the system does not tell)."""
+    """CPU seconds of a process's threads, to the nanosecond (0.0 where the system does not tell)."""
+    total = 0
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # no /proc: not Linux
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            total += int((thread / "schedstat").read_text().split()[0])
+    except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total / 1e9
 
 
 def _bytes(deployment: Deployment) -> int:
-    """Bytes of all logs and stores of the deployment."""
-    total = 0
-    for directory, _, names in os.walk(deployment.settings.data_dir):
-        for name in names:
-            path = Path(directory, name)
-            if path.suffix in (".log", ".sst", ""):
-                with suppress(OSError):  # compacted away since it was listed
-                    total += path.stat().st_size
-    return total
+    """Bytes written so far: the logs of all topics, and what engine and worker wrote to their stores.
+
+    A store's size would not do: RocksDB folds its write-ahead log into smaller files as it goes.
+    """
+    logs = (deployment.settings.data_dir / "kafka").rglob("*.log")
+    assert deployment.supervisor is not None
+    pids = [pid for each in deployment.supervisor.pids().values() for pid in each]
+    return sum(map(_size, logs)) + sum(map(_written, pids))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a segment that was just deleted
+        return 0
+
+
+def _written(pid: int) -> int:
+    """Bytes a process has sent towards the disk (0 where the system does not tell)."""
+    try:
+        fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(fields["write_bytes"])
 
 
 def _print(result: dict[str, Any]) -> None:
