@@ -15,7 +15,6 @@ from perdure.schemas.records import Verdict
 from perdure import tables, topics_reader
 from perdure.agents import AgentsError, read_agents
 from perdure.cli import bench, console, supervisor
-from perdure.cli.up import Deployment
 from perdure.client import Client
 from perdure.settings import Settings
 from perdure.topics_reader import Raw, Scanner, Unreachable
@@ -164,14 +163,10 @@ def test_a_demo_in_a_used_directory_is_refused(tmp_path: Path) -> None:
     assert (result.exit_code, "choose a new one" in result.stderr) == (2, True)
 
 
-def test_a_file_that_vanishes_while_bytes_are_counted(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_vanishes_while_bytes_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"12345")
-    (tmp_path / "b.sst").symlink_to(tmp_path / "gone")
-    (tmp_path / "c.index").write_bytes(b"123")
-    deployment = Deployment(Settings(data_dir=tmp_path), tools=[], agents=None)
-    assert bench._bytes(deployment) == 5
+    assert bench._size(tmp_path / "a.log") == 5
+    assert bench._size(tmp_path / "gone.log") == 0
 
 
 # --- agents -----------------------------------------------------------------------------------
