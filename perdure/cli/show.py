@@ -18,7 +18,7 @@ from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import BrokenHistory, begin, evolve
+from perdure.streams.core.apply import BrokenHistory, follow
 from perdure.streams.core.state import Run
 from perdure.streams.engine import layout
 from perdure.topics_reader import NoTopic
@@ -66,10 +66,7 @@ class History:
     def take(self, event: RunEvent) -> None:
         """Raises `BrokenHistory` where the event can't be the next one."""
         try:
-            if self.run is None:
-                self.run = begin(event, lambda key: None)
-            else:
-                evolve(self.run, event)
+            self.run = follow(self.run, event)
         except BrokenHistory:
             raise
         except Exception as error:  # a forged event may hold anything

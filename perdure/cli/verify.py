@@ -13,7 +13,7 @@ from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import begin, evolve
+from perdure.streams.core.apply import follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.state import RecordKey, Run
@@ -101,10 +101,7 @@ def _fold(
         problem = "is no event" if event is None else _unsound(report.run_id, run, event)
         if problem is None and event is not None:
             try:
-                if run is None:
-                    run = begin(event, lambda key: None)
-                else:
-                    evolve(run, event)
+                run = follow(run, event)
             except Exception as error:  # whatever a forged event leads to is the finding
                 problem = f"can't be applied: {type(error).__name__}: {safe(str(error), 300)}"
         if problem is not None:

@@ -35,10 +35,15 @@ def fold(events: Iterable[RunEvent]) -> Run | None:
     """The state that a run's events make. Raises `BrokenHistory`."""
     run: Run | None = None
     for event in events:
-        if run is None:
-            run = begin(event, lambda key: None)
-        else:
-            evolve(run, event)
+        run = follow(run, event)
+    return run
+
+
+def follow(run: Run | None, event: RunEvent) -> Run:
+    """The next step of a fold: ``run`` itself is taken along, None begins one. Raises `BrokenHistory`."""
+    if run is None:
+        return begin(event, lambda key: None)
+    evolve(run, event)
     return run
 
 

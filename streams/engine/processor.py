@@ -87,7 +87,7 @@ class EngineProcessor:
         self._lookup = EngineLookup(self.catalog, outputs, queue_problem)
         self._codecs = layout.Codecs()
         self._kept = Kept(outputs)
-        self._quarantines = Quarantines(self._dispatch, self._intake, self._kept)
+        self._quarantines = Quarantines(self._dispatch, self._verdict, self._intake, self._kept)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
             NewTask: self._new_task,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from perdure.schemas import codec, records, topics
+from perdure.schemas import records
 from perdure.streams.core.state import Header
 from perdure.streams.runtime.processor import Context, Message
 
@@ -22,12 +22,18 @@ MAX_PARKED_BYTES: Final = 10_000_000
 
 
 class Quarantines:
-    """The only owner of the quarantine flags. ``dispatch`` processes a record as if it came now."""
+    """The only owner of the quarantine flags. ``dispatch`` processes a record as if it came now,
+    ``verdict`` answers a request; both are the engine's own."""
 
     def __init__(
-        self, dispatch: Callable[[Context, Message], None], intake: Intake, kept: Kept
+        self,
+        dispatch: Callable[[Context, Message], None],
+        verdict: Callable[..., None],
+        intake: Intake,
+        kept: Kept,
     ) -> None:
         self._dispatch = dispatch
+        self._verdict = verdict
         self._intake = intake
         self._kept = kept
 
@@ -40,7 +46,7 @@ class Quarantines:
         if flag is None:
             flag = layout.Quarantine(reason=reason, since=ctx.now)
         elif message is not None and _is_release(message.body):
-            self._verdict(ctx, run_id, message, False, f"it is quarantined again: {reason}")
+            self._answer(ctx, run_id, message, False, f"it is quarantined again: {reason}")
             return
         self._keep(ctx, run_id, flag, message)
 
@@ -87,19 +93,13 @@ class Quarantines:
         for key, waiting in list(ctx.scan(layout.parked(run_id))):
             ctx.delete(key)
             self._dispatch(ctx, self._intake.read(self._kept.record(waiting)))
-        self._verdict(ctx, run_id, message, True, "release")
+        self._answer(ctx, run_id, message, True, "release")
 
-    @staticmethod
-    def _verdict(ctx: Context, run_id: str, message: Message, accepted: bool, reason: str) -> None:
-        verdict = records.Verdict(
-            run_id=run_id,
-            request_id=message.body.request_id or position(message.record),
-            accepted=accepted,
-            reason=reason,
-            at=ctx.now,
-        )
-        headers: list[tuple[str, bytes | None]] = [("perdure-type", b"Verdict")]
-        ctx.send(topics.VERDICTS, run_id.encode(), codec.encode(verdict), headers, ctx.partition)
+    def _answer(
+        self, ctx: Context, run_id: str, message: Message, accepted: bool, reason: str
+    ) -> None:
+        request_id = message.body.request_id or position(message.record)
+        self._verdict(ctx, run_id, request_id, accepted, reason, remember=False)
 
 
 def _is_release(body: object) -> bool:

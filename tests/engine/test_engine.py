@@ -134,7 +134,8 @@ def test_sick_run_is_set_aside_and_released(desk: Desk, monkeypatch: pytest.Monk
     desk.feed(topics.TASKS, task_id="healthy", agent="demo", plan=plan(a={}))
     assert desk.on("agent.commands.tools")[-1]["run_id"] == "healthy"
     desk.feed(topics.CONTROL, run_id="r", command="release", by="uma")
-    assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
+    verdict = desk.on(topics.VERDICTS)[-1]
+    assert (verdict["accepted"], verdict["agent"]) == (True, "demo")
     assert desk.outcome()["run_id"] == "r"
     assert desk.outcome()["complete"] is True
     assert layout.quarantine("r") not in desk.store
