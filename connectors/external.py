@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +115,7 @@ class External:
         ledger.start(ctx, command.action_id, command.attempt, entry)
         started = self._answers.of(command, "started", started_at=self._clock())
         reply(ctx, command, encode(started), call.headers)
-        call.staged = time.monotonic()
+        call.staged = self._work.monotonic()
         ctx.after_commit(functools.partial(self._started, call))
 
     def _started(self, call: Call) -> None:

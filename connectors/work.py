@@ -37,6 +37,7 @@ class Work:
         gate: Gate,
         begin: Callable[[Call], Any],
         ended: Callable[[Call], Any],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.calls: dict[tuple[str, int], Call] = {}
         self.lock = threading.Lock()
@@ -46,6 +47,7 @@ class Work:
         self._gate = gate
         self._begin = begin
         self._ended = ended
+        self.monotonic = monotonic
 
     def under_way(self, ident: tuple[str, int]) -> bool:
         """It waits, runs, or a thread of it still does."""
@@ -87,7 +89,7 @@ class Work:
             self._abandon(call)
             return None
         if call.staged:
-            late = time.monotonic() - call.staged - LATE_START_SECONDS
+            late = self.monotonic() - call.staged - LATE_START_SECONDS
             call.seconds -= max(0.0, late)
         thread_ended = (
             self._thread(call) if call.tool is not None and not call.tool.is_async else None

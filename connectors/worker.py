@@ -88,6 +88,7 @@ class WorkerProcessor:
         models: Providers | None = None,
         blobs: Blobs | None = None,
         clock: Callable[[], int] = wall_clock,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = f"worker.{queue}"
         self.sources: tuple[str, ...] = (topics.commands(queue),)
@@ -105,7 +106,7 @@ class WorkerProcessor:
         )
         own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
         gate = Gate(settings.calls_in_all, settings.calls_per_target, own)
-        self._work = Work(executor, caller, gate, Begin, Ended)
+        self._work = Work(executor, caller, gate, Begin, Ended, monotonic)
         self._external = External(
             settings.instance_id, self.tools, self._work, caller, self._answers, executor, clock
         )

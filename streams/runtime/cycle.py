@@ -197,7 +197,7 @@ class Cycle:
         producer.begin()
         try:
             positions = {}
-            for own in work.staged | work.taken.keys():
+            for own in work.touched():
                 positions.update(own.positions())
             for own in work.staged:
                 for key, raw in own.state.overlay.raw.items():
@@ -215,7 +215,7 @@ class Cycle:
         except Aborted:
             producer.abort()
             raise
-        for own in work.staged | work.taken.keys():
+        for own in work.touched():
             own.clean()
         return written
 
@@ -245,7 +245,7 @@ class Cycle:
                 own.pending.extendleft(reversed(taken.items))
                 own.give_back(taken.events)
                 own.announced = own.announced and not taken.announced
-        for own in work.staged | work.taken.keys():
+        for own in work.touched():
             if own.alive:
                 own.state.drop_overlay()
                 for offsets in own.offsets.values():

@@ -165,7 +165,7 @@ class Savepoint:
         for held in self._holds:
             own.offsets[held.topic].hold(held)
         if raw or self._outputs:
-            work.staged.add(own)
+            work.staged[own] = None
         work.outputs += self._outputs
         work.actions += self._actions
         work.size += size

@@ -31,7 +31,9 @@ class Work:
 
     def __init__(self) -> None:
         self.taken: dict[OwnedPartition, Taken] = {}
-        self.staged: set[OwnedPartition] = set()
+        # Ordered, not sets: the order of a transaction must not hang on memory addresses, or a
+        # simulated run would not repeat itself.
+        self.staged: dict[OwnedPartition, None] = {}
         self.outputs: list[Output] = []
         self.actions: list[Callable[[], None]] = []
         self.size = 0
@@ -44,6 +46,10 @@ class Work:
         if taken is None:
             taken = self.taken[own] = Taken()
         return taken
+
+    def touched(self) -> list[OwnedPartition]:
+        """Every partition of which something was staged or taken."""
+        return list(dict.fromkeys([*self.staged, *self.taken]))
 
     def take(self, source: Any) -> None:
         self.first = source if self.inputs == 0 else self.first
