@@ -124,7 +124,6 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
         "window.mode": window.get("mode", "auto") != "auto",
         "window.long_model": window.get("long_model") is not None,
         "on_failure: compensate": plain.get("on_failure") == "compensate",
-        "checkpoint": "checkpoint" in plain,
         "handover_after": "handover_after" in plain,
         "budget.seconds": (plain.get("budget") or {}).get("seconds") is not None,
     }

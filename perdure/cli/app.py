@@ -165,6 +165,13 @@ def bench(
             "--warm-seconds", min=0, help="load before measuring: the broker's JIT compiler settles"
         ),
     ] = 12.0,
+    checkpoint_every: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint-every",
+            help="compare cadences of snapshots: steps, or never, several as 1,3,10,never",
+        ),
+    ] = None,
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="partitions of the deployment")
     ] = 2,
@@ -174,6 +181,8 @@ def bench(
     """Measure the whole path on a deployment of its own (embedded Kafka, engine, worker).
 
     Example: perdure bench --runs 600 --steps 10 --concurrency 50 --json
+
+    Example: perdure bench --checkpoint-every 1,3,10,never
     """
     from .bench import LONG_STEPS, Load
     from .bench import bench as body
@@ -192,7 +201,18 @@ def bench(
         long_steps,
         warm_seconds=warm_seconds,
     )
-    console.guarded(lambda: body(load, data_dir, partitions, as_json))
+    if checkpoint_every is None:
+        console.guarded(lambda: body(load, data_dir, partitions, as_json))
+        return
+    from .bench_checkpoints import bench_checkpoints, cadences
+
+    try:
+        chosen = cadences(checkpoint_every)
+    except ValueError:
+        console.leave(
+            console.USAGE, "--checkpoint-every takes numbers of steps or never: 1,3,10,never"
+        )
+    console.guarded(lambda: bench_checkpoints(load, chosen, data_dir, partitions, as_json))
 
 
 @app.command()

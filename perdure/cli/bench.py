@@ -11,14 +11,22 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perdure.client import Client
 from perdure.schemas import codec, topics
-from perdure.schemas.records import AgentSpec, BudgetPolicy, ModelSpec, RunEvent, Task, Window
+from perdure.schemas.records import (
+    AgentSpec,
+    BudgetPolicy,
+    Checkpoint,
+    ModelSpec,
+    RunEvent,
+    Task,
+    Window,
+)
 from perdure.settings import Settings
 
 from .console import FAILED, leave, line, say
@@ -43,10 +51,22 @@ class Load:
     long_steps: int = 0
     long_runs: int = 3
     warm_seconds: float = 12.0
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
 
 def bench(load: Load, data_dir: Path | None, partitions: int, as_json: bool) -> None:
     """Measure and print; the deployment is removed afterwards unless ``data_dir`` is given."""
+    result = on_a_deployment(data_dir, partitions, lambda deployment: _measure(deployment, load))
+    if as_json:
+        line(result)
+    else:
+        _print(result)
+
+
+def on_a_deployment(
+    data_dir: Path | None, partitions: int, measure: Callable[[Deployment], dict[str, Any]]
+) -> dict[str, Any]:
+    """What ``measure`` finds on a deployment made for it (embedded Kafka, engine, worker)."""
     on_stop_signals(raise_stopped)
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as scratch:
         settings = Settings(
@@ -60,15 +80,11 @@ def bench(load: Load, data_dir: Path | None, partitions: int, as_json: bool) -> 
         )
         try:
             deployment.start()
-            result = _measure(deployment, load)
+            return measure(deployment)
         except Stopped:
             raise KeyboardInterrupt from None
         finally:
             deployment.stop()
-    if as_json:
-        line(result)
-    else:
-        _print(result)
 
 
 def agent(name: str, steps: int, load: Load) -> AgentSpec:
@@ -84,6 +100,7 @@ def agent(name: str, steps: int, load: Load) -> AgentSpec:
         tools=[tool],
         budget=BudgetPolicy(steps=steps + 10),
         window=Window(max_tokens=2_000, keep_rounds=5),
+        checkpoint=load.checkpoint,
     )
 
 
@@ -91,21 +108,14 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
     client = deployment.client()
     stamp = uuid.uuid4().hex[:8]  # a data directory may hold the runs of an earlier bench
     name = f"bench-{stamp}"
-    _apply(client, agent(name, load.steps, load))
-    say("bench: warming up")
-    # the broker's JIT compiler takes this long to settle
-    warm_until = time.monotonic() + load.warm_seconds
-    rounds = 0
-    while rounds == 0 or time.monotonic() < warm_until:
-        warm = f"warm{rounds}-{stamp}"
-        _drive(client, name, warm, min(100, load.runs), min(load.concurrency, 50))
-        rounds += 1
+    apply(client, agent(name, load.steps, load))
+    warm_up(client, name, load, stamp)
     say(f"bench: {load.runs} runs of {load.steps} steps, {load.concurrency} at once")
     before = _used(deployment)
-    bytes_before = _bytes(deployment)
-    seconds = _drive(client, name, f"b-{stamp}", load.runs, load.concurrency)
+    before_bytes = written(deployment)
+    seconds = drive(client, name, f"b-{stamp}", load.runs, load.concurrency)
     cpu = {role: round(used - before.get(role, 0.0), 2) for role, used in _used(deployment).items()}
-    written = _bytes(deployment) - bytes_before
+    more = written(deployment) - before_bytes
     steps = load.runs * load.steps
     times = _step_times(client, f"b-{stamp}-")
     result: dict[str, Any] = {
@@ -118,24 +128,35 @@ def _measure(deployment: Deployment, load: Load) -> dict[str, Any]:
         "steps_per_second": round(steps / seconds, 1),
         "actions_per_second": round(2 * steps / seconds, 1),
         **_quantiles(times),
-        "bytes_per_step": round(written / steps, 1),
+        "bytes_per_step": round(more / steps, 1),
         "cpu_seconds": cpu,
         "cpu_ms_per_step": {role: round(1000 * used / steps, 3) for role, used in cpu.items()},
     }
     if load.alone_runs:
         say("bench: one run at a time")
-        _drive(client, name, f"alone-{stamp}", load.alone_runs, 1)
+        drive(client, name, f"alone-{stamp}", load.alone_runs, 1)
         result["alone"] = _quantiles(_step_times(client, f"alone-{stamp}-"))
     if load.long_steps:
         result["long"] = _long(deployment, client, load, stamp)
     return result
 
 
-def _apply(client: Client, spec: AgentSpec) -> None:
+def warm_up(client: Client, name: str, load: Load, stamp: str) -> None:
+    """Load until the broker's JIT compiler has settled."""
+    say("bench: warming up")
+    warm_until = time.monotonic() + load.warm_seconds
+    rounds = 0
+    while rounds == 0 or time.monotonic() < warm_until:
+        warm = f"warm{rounds}-{stamp}"
+        drive(client, name, warm, min(100, load.runs), min(load.concurrency, 50))
+        rounds += 1
+
+
+def apply(client: Client, spec: AgentSpec) -> None:
     client.catalog(f"agent/{spec.name}", spec)
 
 
-def _drive(client: Client, name: str, prefix: str, runs: int, concurrency: int) -> float:
+def drive(client: Client, name: str, prefix: str, runs: int, concurrency: int) -> float:
     """Seconds from the first task to the last outcome, ``concurrency`` runs under way at once."""
     ids = [f"{prefix}-{number}" for number in range(runs)]
     waiting = iter(ids)
@@ -190,7 +211,7 @@ def _quantiles(times: list[float]) -> dict[str, float]:
 def _long(deployment: Deployment, client: Client, load: Load, stamp: str) -> dict[str, Any]:
     """Long runs: their first and last `WINDOW` steps compared by time, CPU and bytes."""
     name = f"long-{stamp}"
-    _apply(client, agent(name, load.long_steps, load))
+    apply(client, agent(name, load.long_steps, load))
     made = []
     for number in range(load.long_runs):
         run_id = f"{name}-{number}"
@@ -286,7 +307,7 @@ def _cpu_seconds(pid: int) -> float:
     return total / 1e9
 
 
-def _bytes(deployment: Deployment) -> int:
+def written(deployment: Deployment) -> int:
     """Bytes written so far: the logs of all topics, and what engine and worker wrote to their stores.
 
     A store's size would not do: RocksDB folds its write-ahead log into smaller files as it goes.

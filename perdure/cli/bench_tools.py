@@ -15,3 +15,8 @@ async def read(size: int) -> dict[str, str]:
 async def write(size: int) -> dict[str, str]:
     """Return ``size`` bytes, declared as external: the path through the ledger."""
     return {"data": "x" * size}
+
+
+@tool("bench.hold", effect="read_only", approval="always")
+async def hold() -> None:
+    """Never called: its question is where a run is left."""

@@ -1,4 +1,7 @@
-"""The body of ``perdure verify``: a run's events against each other, its outcome, its live state."""
+"""The body of ``perdure verify``: a run's events against each other, its outcome, its live state.
+
+The live state is what the engine would load after a crash: snapshot and journal, from the changelog.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import follow
+from perdure.streams.core.apply import BrokenHistory, follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.state import RecordKey, Run
-from perdure.streams.engine import layout
+from perdure.streams.engine import checkpoints, layout
 from perdure.topics_reader import NoTopic
 
 from .console import FAILED, leave, line
@@ -166,24 +169,24 @@ def _against_live(report: Report, run: Run, scanner: Scanner) -> None:
         stored = live(scanner, report.run_id)
     except NoTopic:
         return
-    codecs = layout.Codecs()
-    stub = stored.get(layout.stub(report.run_id))
-    if stub is not None:
-        _against_stub(report, run, codecs.decode(layout.stub(report.run_id), stub))
-        return
-    raw = stored.get(layout.header(report.run_id))
-    if raw is None:
-        report.live = "none"
-        report.differs("live state: the changelog does not know the run")
-        return
+    reading = checkpoints.Stored(stored)
     try:
-        header = codecs.decode(layout.header(report.run_id), raw)
-        if header.version > run.header.version:
+        stub = reading.get(layout.stub(report.run_id))
+        if stub is not None:
+            _against_stub(report, run, stub)
+            return
+        loaded = checkpoints.load(reading, report.run_id)
+        if loaded is None:
+            report.live = "none"
+            report.differs("live state: the changelog does not know the run")
+            return
+        there, _ = loaded
+        if there.header.version > run.header.version:
             report.live = "later"
             return
-        found = _first_difference("header", run.header, header)
-        found = found or _records_differ(report.run_id, run, stored, codecs)
-    except RecordError as error:
+        found = _first_difference("header", run.header, there.header)
+        found = found or _records_differ(report.run_id, run, there, stored)
+    except (RecordError, BrokenHistory) as error:
         found = str(error)
     report.live = "equal" if found is None else "differs"
     if found is not None:
@@ -204,16 +207,14 @@ def _against_stub(report: Report, run: Run, stub: layout.Stub) -> None:
 _NAMES = {"s": "start", "a": "action", "m": "message", "p": "approval"}
 
 
-def _records_differ(
-    run_id: str, run: Run, stored: dict[bytes, bytes], codecs: layout.Codecs
-) -> str | None:
+def _records_differ(run_id: str, run: Run, there: Run, stored: dict[bytes, bytes]) -> str | None:
     expected: dict[bytes, RecordKey] = {layout.record(run_id, key): key for key in run.writes}
-    for key, where in sorted(expected.items()):
+    for _, where in sorted(expected.items()):
         name = _NAMES[where[0]] + (f" {where[1]}" if where[0] != "s" else "")
-        raw = stored.get(key)
-        if raw is None:
+        kept = there.get(where)
+        if kept is None:
             return f"{name} is missing"
-        found = _first_difference(name, run.writes[where], codecs.decode(key, raw))
+        found = _first_difference(name, run.writes[where], kept)
         if found is not None:
             return found
     for key in stored:

@@ -56,7 +56,19 @@ class Quarantine(Struct, kw_only=True):
     next: int = 0
 
 
-STATE: Final[tuple[type[Struct], ...]] = (Remembered, Stub, Waiting, Quarantine)
+class Journal(Struct, kw_only=True):
+    """The events of one decision since the run's last snapshot (key ``e/<run>/<version>``)."""
+
+    version: int
+    """Of the first event."""
+    at: int
+    hash: str
+    """Of the last event."""
+    events: Any
+    """[[type, actor, data], ...]: all that appliers look at."""
+
+
+STATE: Final[tuple[type[Struct], ...]] = (Remembered, Stub, Waiting, Quarantine, Journal)
 
 _HEADER: Final = b"r/"
 _STUB: Final = b"d/"
@@ -87,6 +99,12 @@ def parked(run_id: str, number: int | None = None) -> bytes:
 
 def waiting(run_id: str) -> bytes:
     return _WAITING + run_id.encode()
+
+
+def journal(run_id: str, version: int | None = None) -> bytes:
+    """A journal entry, or (None) the prefix of all of a run's."""
+    prefix = b"e/" + run_id.encode() + b"/"
+    return prefix if version is None else prefix + version.to_bytes(4, "big")
 
 
 def held(run_id: str, position: str = "") -> bytes:
@@ -122,6 +140,7 @@ class Codecs:
             b"p": StateCodec(Approval),
             b"k": StateCodec(Remembered),
             b"d": StateCodec(Stub),
+            b"e": StateCodec(Journal),
             b"w": waiting_codec,
             b"h": waiting_codec,
         }

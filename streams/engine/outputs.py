@@ -15,7 +15,7 @@ from perdure.streams.core.effects import Command, effects
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.policies import outcome
 from perdure.streams.core.policies.approval import ALLOWED
-from perdure.streams.core.state import Approval, Header, Run
+from perdure.streams.core.state import Approval, Header, RecordKey, Run
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.errors import StoreFailed
 from perdure.streams.runtime.processor import Context
@@ -71,23 +71,22 @@ class Outputs:
             return msgspec.json.decode(self.fetch(value))
         return value
 
-    def stage(self, ctx: Context, before: Header | None, decision: Decision) -> None:
-        """Everything a decision leads to."""
+    def stage(self, ctx: Context, before: Run | None, decision: Decision) -> None:
+        """Everything a decision leads to, but the run's own state."""
         run = decision.run
         header = run.header
         run_id = header.run_id
-        ctx.put(layout.header(run_id), header)
-        for where, value in run.writes.items():
-            ctx.put(layout.record(run_id, where), value)
-        self._timers(ctx, run_id, {} if before is None else before.timers, header.timers)
+        self._timers(ctx, run_id, {} if before is None else before.header.timers, header.timers)
         key = run_id.encode()
         for event in decision.events:
             self._send(ctx, topics.EVENTS, key, codec.encode(event), header, ctx.partition)
             for command in effects(run, event):
                 self._command(ctx, key, command, header)
-        self._questions(ctx, run)
+        self._questions(ctx, run, {} if before is None else before.writes)
         if header.status in FINAL:
             self._outcome(ctx, run, key)
+        elif before is not None and before.header.status in FINAL:
+            self._no_outcome(ctx, key, header)
 
     def _timers(self, ctx: Context, run_id: str, old: dict[str, int], new: dict[str, int]) -> None:
         if old is new:
@@ -131,10 +130,11 @@ class Outputs:
         topic = topics.commands(command.queue)
         ctx.send(topic, key, value, self._headers(b"ActionCommand", header.trace), ctx.partition)
 
-    def _questions(self, ctx: Context, run: Run) -> None:
+    def _questions(self, ctx: Context, run: Run, before: dict[RecordKey, Any]) -> None:
         """The pending topic is the truth of what waits: open questions, null for closed ones."""
-        for (kind, n), approval in run.writes.items():
-            if kind != "p":
+        for where, approval in run.writes.items():
+            kind, n = where
+            if kind != "p" or before.get(where) is approval:
                 continue
             key = run.approval_id(n).encode()
             if approval.open:
@@ -184,6 +184,11 @@ class Outputs:
             setattr(made, name, self.keep(getattr(made, name)))
         made.text = made.text[:CLAIM_CHECK_BYTES]
         self._send(ctx, topics.OUTCOMES, key, codec.encode(made), run.header, ctx.partition)
+
+    def _no_outcome(self, ctx: Context, key: bytes, header: Header) -> None:
+        """The run goes on after its end: what was its outcome is none any more."""
+        headers = self._headers(b"Outcome", header.trace)
+        ctx.send(topics.OUTCOMES, key, None, headers, ctx.partition)
 
     def refused_outcome(
         self, ctx: Context, run_id: str, task: records.Task | None, reason: str, at: int

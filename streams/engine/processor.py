@@ -13,11 +13,12 @@ from perdure.streams.core.decide.decision import Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
 from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
 from perdure.streams.core.keys import nonce
-from perdure.streams.core.state import Header, RecordKey, Run
+from perdure.streams.core.state import Run
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record
 
 from . import layout
 from .catalog import Catalog
+from .checkpoints import Checkpoints
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
 from .outputs import Outputs
@@ -87,7 +88,10 @@ class EngineProcessor:
         self._lookup = EngineLookup(self.catalog, outputs, queue_problem)
         self._codecs = layout.Codecs()
         self._kept = Kept(outputs)
-        self._quarantines = Quarantines(self._dispatch, self._verdict, self._intake, self._kept)
+        self._checkpoints = Checkpoints()
+        self._quarantines = Quarantines(
+            self._dispatch, self._verdict, self._checkpoints.header, self._intake, self._kept
+        )
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
             NewTask: self._new_task,
@@ -159,33 +163,25 @@ class EngineProcessor:
     def _dispatch(self, ctx: Context, message: Message) -> None:
         self._handlers[type(message.body)](ctx, message)
 
-    def _run(self, ctx: Context, header: Header) -> Run:
-        run_id = header.run_id
-        loaded: dict[RecordKey, Any] = {}  # a decision reads a record many times, the store once
-
-        def base(key: RecordKey) -> Any | None:
-            found = loaded.get(key)
-            if found is None:
-                found = loaded[key] = ctx.get(layout.record(run_id, key))
-            return found
-
-        return Run(header, base)
-
     def _decide(self, ctx: Context, run_id: str, body: Any) -> Decision | Refusal:
         """Decide on a run and stage what follows. A refusal is counted; nothing is written."""
-        header: Header | None = ctx.get(layout.header(run_id))
-        if header is None:
+        run = self._checkpoints.load(ctx, run_id)
+        if run is None:
             known: layout.Stub | None = ctx.get(layout.stub(run_id))
             return self._count(
                 Refusal(
                     f"the run is {known.status} and was purged" if known else "there is no such run"
                 )
             )
-        made = decide(self._run(ctx, header), body, ctx.now, self._lookup)
+        made = decide(run, body, ctx.now, self._lookup)
         if isinstance(made, Refusal):
             return self._count(made)
-        self._outputs.stage(ctx, header, made)
+        self._stage(ctx, run, made)
         return made
+
+    def _stage(self, ctx: Context, before: Run | None, made: Decision) -> None:
+        self._checkpoints.save(ctx, made)
+        self._outputs.stage(ctx, before, made)
 
     def _count(self, refusal: Refusal) -> Refusal:
         kind = refusal.reason.split(":", 1)[0][:40]
@@ -269,7 +265,7 @@ class EngineProcessor:
         if isinstance(made, Refusal):
             self._refuse(ctx, record, run_id, task, made.reason)
             return
-        self._outputs.stage(ctx, None, made)
+        self._stage(ctx, None, made)
         for key, held in list(ctx.scan(layout.held(run_id))):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
@@ -361,7 +357,7 @@ class EngineProcessor:
         known: layout.Remembered | None = ctx.get(layout.remembered(run_id, request_id))
         if known is None:
             return False
-        self._outputs.verdict(ctx, ctx.get(layout.header(run_id)), known, run_id)
+        self._outputs.verdict(ctx, self._checkpoints.header(ctx, run_id), known, run_id)
         return True
 
     def _verdict(
@@ -374,7 +370,7 @@ class EngineProcessor:
         *,
         remember: bool,
     ) -> None:
-        header: Header | None = ctx.get(layout.header(run_id))
+        header = self._checkpoints.header(ctx, run_id)
         version = 0 if header is None else header.version
         made = layout.Remembered(
             request_id=request_id, accepted=accepted, reason=reason, version=version, at=ctx.now
@@ -387,18 +383,14 @@ class EngineProcessor:
 
     def _purge(self, ctx: Context, run_id: str) -> None:
         """A finished run's records go; a stub keeps its id taken."""
-        header: Header | None = ctx.get(layout.header(run_id))
+        header = self._checkpoints.header(ctx, run_id)
         if header is None:
             return
         start: Any = ctx.get(layout.record(run_id, ("s", 0)))
         stub = layout.Stub(
             digest=start.digest, status=header.status, version=header.version, hash=header.hash
         )
-        for kind in ("a", "m", "p", "k"):
-            for key, _ in list(ctx.scan(layout.prefix(kind, run_id))):
-                ctx.delete(key)
-        ctx.delete(layout.record(run_id, ("s", 0)))
-        ctx.delete(layout.header(run_id))
+        self._checkpoints.forget(ctx, run_id)
         ctx.put(layout.stub(run_id), stub)
         ctx.set_timer(ctx.now + STUB_RETENTION_MS, f"{run_id}/stub".encode())
 

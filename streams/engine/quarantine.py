@@ -23,17 +23,19 @@ MAX_PARKED_BYTES: Final = 10_000_000
 
 class Quarantines:
     """The only owner of the quarantine flags. ``dispatch`` processes a record as if it came now,
-    ``verdict`` answers a request; both are the engine's own."""
+    ``verdict`` answers a request, ``header`` gives a run's; all are the engine's own."""
 
     def __init__(
         self,
         dispatch: Callable[[Context, Message], None],
         verdict: Callable[..., None],
+        header: Callable[[Context, str], Header | None],
         intake: Intake,
         kept: Kept,
     ) -> None:
         self._dispatch = dispatch
         self._verdict = verdict
+        self._header = header
         self._intake = intake
         self._kept = kept
 
@@ -84,7 +86,7 @@ class Quarantines:
     def _release(self, ctx: Context, run_id: str, message: Message) -> None:
         """Take the run up again: its timers are set anew, then what was parked is processed in order."""
         ctx.delete(layout.quarantine(run_id))
-        header: Header | None = ctx.get(layout.header(run_id))
+        header = self._header(ctx, run_id)
         if header is not None:
             for name, due in header.timers.items():
                 ctx.set_timer(max(due, ctx.now), f"{run_id}/{name}".encode())

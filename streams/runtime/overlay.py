@@ -27,6 +27,7 @@ class _Mark:
 DELETED: Any = _Mark("DELETED")
 MISSING: Any = _Mark("MISSING")
 _ABSENT_WEIGHT = 100
+_MEMO = INTERNAL + b"memo/"  # derived values share the cache; no stored key begins so
 
 
 class Cache:
@@ -62,10 +63,11 @@ class Cache:
 class Overlay:
     """What one cycle staged for one partition. Encoded when merged, inside the savepoint."""
 
-    __slots__ = ("_sorted", "earliest_timer", "raw", "values")
+    __slots__ = ("_sorted", "earliest_timer", "memos", "raw", "values")
 
     def __init__(self) -> None:
         self.values: dict[bytes, Any] = {}
+        self.memos: dict[bytes, tuple[Any, int]] = {}  # derived values, with their weights
         self.raw: dict[bytes, bytes | None] = {}
         self.earliest_timer: int | None = None
         self._sorted: list[bytes] | None = None  # made by the first scan
@@ -156,7 +158,16 @@ class PartitionState:
             self._cache.put(
                 key, None if value is DELETED else value, 0 if encoded is None else len(encoded)
             )
+        for key, (value, weight) in self.overlay.memos.items():
+            self._cache.put(_MEMO + key, value, weight)
         self.overlay = Overlay()
+
+    def recall(self, key: bytes) -> Any | None:
+        memo = self.overlay.memos.get(key)
+        if memo is not None:
+            return memo[0]
+        value = self._cache.get(_MEMO + key)
+        return None if value is MISSING else value
 
     def drop_overlay(self) -> None:
         self.overlay = Overlay()

@@ -97,6 +97,16 @@ class Context(Protocol):
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
         """Keys with ``prefix``, in byte order, from ``start`` on, staged changes included."""
 
+    def recall(self, key: bytes) -> Any | None:
+        """What was remembered under ``key``, or None: it may be forgotten at any time."""
+
+    def remember(self, key: bytes, value: Any | None, weight: int = 0) -> None:
+        """Keep in memory what can be made again from what is stored; None forgets it.
+
+        It is as good as the state it was made from: an aborted cycle forgets it, another owner
+        never sees it. ``weight``: its bytes, roughly. Frozen from then on.
+        """
+
     def set_timer(self, due: int, key: bytes) -> None:
         """Durable: `Processor.timer` is called with ``key`` once ``due`` (ms) has passed."""
 

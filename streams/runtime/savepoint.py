@@ -38,6 +38,7 @@ class Savepoint:
         "_actions",
         "_encode",
         "_holds",
+        "_memos",
         "_outputs",
         "_own",
         "_record",
@@ -62,6 +63,7 @@ class Savepoint:
         self._encode = encode
         self._record = record
         self._values: dict[bytes, Any] = {}
+        self._memos: dict[bytes, tuple[Any, int]] | None = None
         self._timers: dict[bytes, bytes | None] | None = None
         self._timer: int | None = None
         self._outputs: list[Output] = []
@@ -85,6 +87,15 @@ class Savepoint:
 
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
         return self._own.state.scan(prefix, start, self._values)
+
+    def recall(self, key: bytes) -> Any | None:
+        memo = None if self._memos is None else self._memos.get(key)
+        return self._own.state.recall(key) if memo is None else memo[0]
+
+    def remember(self, key: bytes, value: Any | None, weight: int = 0) -> None:
+        if self._memos is None:
+            self._memos = {}
+        self._memos[key] = (value, weight)
 
     def set_timer(self, due: int, key: bytes) -> None:
         self._stage_timer(timer_key(due, key), _TIMER_SET)
@@ -162,6 +173,8 @@ class Savepoint:
                 overlay.earliest_timer = self._timer
         if raw:
             overlay.merge(self._values, raw)
+        if self._memos is not None:
+            overlay.memos.update(self._memos)
         for held in self._holds:
             own.offsets[held.topic].hold(held)
         if raw or self._outputs:

@@ -209,7 +209,6 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
         ("window: {mode: full}", "window.mode"),
         ("window: {long_model: x}", "window.long_model"),
         ("on_failure: compensate", "on_failure: compensate"),
-        ("checkpoint: {every_steps: 1}", "checkpoint"),
         ("handover_after: 4", "handover_after"),
         ("budget: {seconds: 4}", "budget.seconds"),
         ("approvals: [{remind_seconds: 5}]", "approvals[0].remind_seconds"),

@@ -28,6 +28,7 @@ class Context:
         self.now = desk.now
         self._desk = desk
         self.writes: dict[bytes, Any] = {}
+        self.memos: dict[bytes, Any] = {}
         self.timers: dict[bytes, int | None] = {}
         self.sent: list[tuple[str, bytes | None, Any]] = []
         self.dead: list[tuple[Record, str, str]] = []
@@ -48,6 +49,12 @@ class Context:
         for key in sorted({*self._desk.store, *self.writes}):
             if key.startswith(prefix) and self.get(key) is not None:
                 yield key, self.get(key)
+
+    def recall(self, key: bytes) -> Any | None:
+        return self.memos[key] if key in self.memos else self._desk.memos.get(key)
+
+    def remember(self, key: bytes, value: Any | None, weight: int = 0) -> None:
+        self.memos[key] = value
 
     def set_timer(self, due: int, key: bytes) -> None:
         self.timers[key] = due
@@ -82,6 +89,7 @@ class Desk:
     def __init__(self, directory: Path) -> None:
         self.now = 1_000_000
         self.store: dict[bytes, bytes] = {}
+        self.memos: dict[bytes, Any] = {}  # forgotten by a test that plays a crash
         self.timers: dict[bytes, int] = {}
         self.sent: list[tuple[str, bytes | None, Any]] = []
         self.dead: list[tuple[Record, str, str]] = []
@@ -142,6 +150,7 @@ class Desk:
                 self.store.pop(key, None)
             else:
                 self.store[key] = raw
+        self.memos.update(ctx.memos)
         for timer, due in ctx.timers.items():
             if due is None:
                 self.timers.pop(timer, None)
