@@ -1,0 +1,356 @@
+"""The consuming ports: what is fetched, and the member's side of the group's decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from perdure.streams.runtime.errors import Unanswered
+from perdure.streams.runtime.ports import End, Listener, Polled, Position, Spot, Trouble
+from perdure.streams.runtime.processor import Record
+
+from .groups import MAX_METADATA, Member
+from .log import Log
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .process import Process
+
+_COMMIT_TIMEOUT = 10.0
+
+
+class Membership(NamedTuple):
+    """What `GroupConsumer.membership` gives: the epoch as it was then."""
+
+    group: str
+    member: str
+    epoch: int
+
+
+class _Fetch:
+    __slots__ = ("broken", "log", "paused", "position", "spot", "told")
+
+    def __init__(self, spot: Spot, position: int, paused: bool) -> None:
+        self.spot = spot
+        self.position = position
+        self.paused = paused
+        self.told = -1  # the end that was told last
+        self.broken = False  # in trouble: nothing more until it is started anew
+        self.log: Log | None = None
+
+
+class _Fetcher:
+    """The partitions of one consumer. With a `random.Random`, what one poll gives is left to it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._fetches: dict[Spot, _Fetch] = {}
+        self._exhausted_at = -1  # the broker's version at which there was nothing more
+
+    def __contains__(self, spot: object) -> bool:
+        return spot in self._fetches
+
+    def add(self, spot: Spot, position: int, paused: bool) -> None:
+        self._fetches[spot] = _Fetch(spot, position, paused)
+        self._exhausted_at = -1
+
+    def remove(self, spot: Spot) -> None:
+        self._fetches.pop(spot, None)
+
+    def pause(self, spots: Sequence[Spot]) -> None:
+        for spot in spots:
+            if spot in self._fetches:
+                self._fetches[spot].paused = True
+
+    def resume(self, spots: Sequence[Spot]) -> None:
+        for spot in spots:
+            fetch = self._fetches.get(spot)
+            if fetch is not None:
+                fetch.paused = False
+                fetch.told = -1
+        self._exhausted_at = -1
+
+    def start(self, spot: Spot, position: int) -> None:
+        fetch = self._fetches[spot] = _Fetch(spot, position, False)
+        fetch.log = None
+        self._exhausted_at = -1
+
+    def take(self, limit: int) -> list[Polled]:
+        broker = self._broker
+        if broker.version == self._exhausted_at:
+            return []
+        version = broker.version
+        fetches = list(self._fetches.values())
+        rng, complete = broker.random, True
+        if rng is not None and fetches:
+            first = rng.randrange(len(fetches))
+            fetches = fetches[first:] + fetches[:first]
+            if rng.random() < 0.25:  # nothing has arrived yet of some of them
+                fetches = fetches[: rng.randrange(len(fetches) + 1)]
+                complete = False
+            if limit > 1 and rng.random() < 0.25:
+                limit = rng.randint(1, min(limit, 5))
+        polled: list[Polled] = []
+        for fetch in fetches:
+            if fetch.paused or fetch.broken:
+                continue
+            if len(polled) >= limit:
+                complete = False
+                break
+            if not self._take_of(fetch, limit - len(polled), polled):
+                complete = False
+        if complete:
+            self._exhausted_at = version
+        return polled
+
+    def _take_of(self, fetch: _Fetch, room: int, polled: list[Polled]) -> bool:
+        """False if there is more to tell."""
+        log = fetch.log
+        if log is None or log.deleted:
+            log = fetch.log = self._broker.log(fetch.spot)
+            if log is None:
+                fetch.broken = True
+                polled.append(Trouble(*fetch.spot, False, "the topic does not exist"))
+                return True
+        position = fetch.position
+        if position < log.start or position > log.end:
+            fetch.broken = True
+            detail = f"offset {position} is outside the log ({log.start} to {log.end})"
+            polled.append(Trouble(*fetch.spot, True, detail))
+            return True
+        stable = log.stable
+        if position < stable:
+            found: list[Record] = []
+            position = fetch.position = log.committed_from(position, room, found)
+            polled += found
+            room -= len(found)
+        if position < stable:
+            return False
+        if fetch.told == position:
+            return True
+        if room <= 0 or (self._broker.random is not None and self._broker.random.random() < 0.3):
+            return False  # an end is told by a fetch of its own
+        fetch.told = position
+        polled.append(End(*fetch.spot, position))
+        return True
+
+
+class SimulatedReader:
+    def __init__(self, process: Process, client_id: str) -> None:
+        self._process = process
+        self._fetcher = _Fetcher(process.broker)
+
+    def add(self, spot: Spot, offset: int) -> None:
+        self._process.enter("reader.add")
+        self._fetcher.add(spot, offset, False)
+        self._process.leave("reader.add")
+
+    def remove(self, spot: Spot) -> None:
+        self._process.enter("reader.remove")
+        self._fetcher.remove(spot)
+        self._process.leave("reader.remove")
+
+    def poll(self, limit: int, timeout: float) -> list[Polled]:
+        process = self._process
+        process.enter("reader.poll")
+        polled = self._fetcher.take(limit) if process.reachable else []
+        process.leave("reader.poll")
+        return polled
+
+    def close(self) -> None:
+        if self._process.alive:
+            self._process.enter("reader.close")
+            self._fetcher = _Fetcher(self._process.broker)
+            self._process.leave("reader.close")
+
+
+class SimulatedGroupConsumer:
+    """``member`` is what the coordinator knows of us; ``_owned`` what the listener was told."""
+
+    def __init__(self, process: Process, group: str, client_id: str) -> None:
+        self._process = process
+        self._broker = process.broker
+        self.group = self._broker.group(group)
+        self._fetcher = _Fetcher(self._broker)
+        self._id = self._broker.new_id("member")
+        self._topics: tuple[str, ...] = ()
+        self._listener: Listener | None = None
+        self._owned: set[Spot] = set()
+        self._raised: Exception | None = None
+        self._closed = False
+        self.member: Member | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        self._process.enter("consumer.subscribe")
+        self._topics, self._listener = tuple(topics), listener
+        self._join()
+        self._process.leave("consumer.subscribe")
+
+    def poll(self, limit: int, timeout: float) -> list[Polled]:
+        process = self._process
+        process.enter("consumer.poll")
+        polled: list[Polled] = []
+        if process.reachable:
+            member = self.member
+            if (
+                member is None
+                or member.gone
+                or member.giving_up
+                or member.granted.keys() != self._owned
+            ):
+                self._follow()
+                self._reraise()
+            polled = self._fetcher.take(limit)
+        process.leave("consumer.poll")
+        return polled
+
+    def pause(self, spots: Sequence[Spot]) -> None:
+        self._process.enter("consumer.pause")
+        self._fetcher.pause(spots)
+        self._process.leave("consumer.pause")
+
+    def resume(self, spots: Sequence[Spot]) -> None:
+        self._process.enter("consumer.resume")
+        self._fetcher.resume(spots)
+        self._process.leave("consumer.resume")
+
+    def start(self, positions: Mapping[Spot, int]) -> None:
+        self._process.enter("consumer.start")
+        for spot, position in positions.items():
+            if spot not in self._fetcher:
+                raise Unanswered(f"seek: {spot.topic}-{spot.partition} is not assigned")
+            self._fetcher.start(spot, position)
+        self._process.leave("consumer.start")
+
+    def commit(self, positions: Mapping[Spot, Position]) -> None:
+        process = self._process
+        process.enter("consumer.commit")
+        if not process.reachable:
+            process.wait(_COMMIT_TIMEOUT)
+            if not process.reachable:
+                raise Unanswered("commit: Kafka does not answer")
+        membership = self._membership()
+        self.group.check(membership.member, membership.epoch, positions)
+        error = refused_offsets(self._broker, positions)
+        if error:
+            raise Unanswered(error)
+        self.group.commit(positions)
+        process.leave("consumer.commit")
+        if not process.reachable:
+            process.wait(_COMMIT_TIMEOUT)
+            raise Unanswered("commit: Kafka does not answer")
+
+    def membership(self) -> object:
+        self._process.enter("consumer.membership")
+        membership = self._membership()
+        self._process.leave("consumer.membership")
+        return membership
+
+    def close(self) -> None:
+        process = self._process
+        if self._closed or not process.alive:
+            return
+        process.enter("consumer.close")
+        self._closed = True
+        member = self.member
+        if member is not None and self._listener is not None and self._owned:
+            gone = member.gone
+            self._tell(self._listener.lost if gone else self._listener.revoked, self._owned)
+        if member is not None and process.reachable:
+            self.group.expel(member)
+        process.consumers.remove(self)
+        process.leave("consumer.close")
+        self._reraise()
+
+    # the member's side
+
+    def silence(self, silent: bool) -> None:
+        """Heartbeats cease, or go on."""
+        member = self.member
+        if member is None or member.gone or member.silent == silent:
+            return
+        if not silent:
+            self.group.speaks_again(member)
+            return
+        member.silent = True
+        member.beats += 1
+        beats, broker = member.beats, self._broker
+        group = self.group
+        last = broker.random.uniform(0, group.heartbeat) if broker.random is not None else 0.0
+
+        def over() -> None:
+            if member.beats == beats:
+                group.expel(member)
+
+        broker.at(broker.now() + group.session - last, over)
+
+    def _membership(self) -> Membership:
+        member = self.member
+        return Membership(self.group.name, self._id, -1 if member is None else member.epoch)
+
+    def _join(self) -> None:
+        if self._topics and self._process.reachable and not self._closed:
+            self.member = self.group.join(self._id, self._topics)
+
+    def _follow(self) -> None:
+        """Inside a poll: bring what we own to what the coordinator has told us."""
+        listener = self._listener
+        if listener is None:
+            return
+        while True:
+            member = self.member
+            if member is None or member.gone:
+                if self._owned:
+                    self._tell(listener.lost, self._owned)
+                self._join()
+                if self.member is None or self.member.gone:
+                    return
+                continue
+            going = self._owned - member.granted.keys()
+            if going:
+                self._tell(listener.revoked, going)
+            if member.giving_up:
+                self.group.acknowledge(member)
+                continue
+            coming = sorted(member.granted.keys() - self._owned)
+            if not coming:
+                return
+            rng = self._broker.random
+            if rng is not None and rng.random() < 0.1:  # the rest is told by a later poll
+                coming = coming[: rng.randint(1, len(coming))]
+            for spot in coming:
+                self._fetcher.add(spot, 0, True)
+                self._owned.add(spot)
+            self._guarded(listener.assigned, coming)
+            if rng is not None:
+                return
+
+    def _tell(self, what: Callable[[Sequence[Spot]], None], spots: set[Spot]) -> None:
+        named = sorted(spots)
+        self._guarded(what, named)
+        for spot in named:
+            self._fetcher.remove(spot)
+            self._owned.discard(spot)
+
+    def _guarded(self, call: Callable[[Sequence[Spot]], None], spots: Sequence[Spot]) -> None:
+        """As in the real client a listener's error comes out of the poll once all is told.
+        What is no `Exception` is the simulation's own crash: nothing happens after it."""
+        try:
+            call(spots)
+        except Exception as e:
+            self._raised = self._raised or e
+
+    def _reraise(self) -> None:
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
+
+
+def refused_offsets(broker: Broker, positions: Mapping[Spot, Position]) -> str:
+    """Why the coordinator does not take these; empty if it does."""
+    for spot, position in positions.items():
+        if len(position.metadata.encode()) > MAX_METADATA:
+            return f"OFFSET_METADATA_TOO_LARGE: {spot.topic}-{spot.partition}"
+        if broker.log(spot) is None:
+            return f"UNKNOWN_TOPIC_OR_PART: {spot.topic}-{spot.partition}"
+    return ""
