@@ -1,0 +1,65 @@
+"""The deployment all end-to-end cases share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from . import inputs
+from .deployment import DEMO, TOOLS, Deployment, agent_of
+from .model_server import ModelServer, model_server
+
+MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2"]
+SCRIPTS = 40
+"""Further agents `script-0`, ...: a test takes one and gives its model a script of its own."""
+
+
+@pytest.fixture(scope="session")
+def deployment(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with model_server() as model:
+        prefix = f"t-{uuid.uuid4().hex[:8]}."
+        made = Deployment(tmp_path_factory.mktemp("cases"), broker, prefix, model)
+        made.create_topics()
+        for task in inputs.produced("T06.2"):  # before anything has ever started
+            made.put("agent.tasks", **task)
+        made.start(_agents(model))
+        yield made
+        assert made.stop() == 0
+    assert model.refused == [], "a model was sent what a strict one refuses"
+
+
+@pytest.fixture
+def script(deployment: Deployment) -> Any:
+    """``script(replies) -> name of an agent whose model plays them``."""
+    return lambda replies: _take(deployment, replies)
+
+
+def _take(deployment: Deployment, replies: list[dict[str, Any]]) -> str:
+    name = f"script-{next(_NUMBERS)}"
+    deployment.model.play(name, replies)
+    return name
+
+
+_NUMBERS = iter(range(SCRIPTS))
+
+
+def _agents(model: ModelServer) -> dict[str, Any]:
+    agents: dict[str, Any] = {
+        "demo": {"tools": TOOLS, "model": {"provider": "scripted", "replies": DEMO}},
+        "planner": {"tools": TOOLS, "retry": {"attempts": 2, "first_wait_seconds": 0.1}},
+    }
+    for name in [agent_of(case) for case in MODEL_CASES]:
+        agents[name] = _played(model, name)
+    for case in MODEL_CASES:
+        model.play(agent_of(case), inputs.replies(case))
+    for number in range(SCRIPTS):
+        agents[f"script-{number}"] = _played(model, f"script-{number}")
+    return agents
+
+
+def _played(model: ModelServer, name: str) -> dict[str, Any]:
+    provider = {"provider": "openai", "name": "m", "base_url": model.url(name)}
+    return {"tools": TOOLS, "model": provider, "budget": {"tokens": 1_000_000}}

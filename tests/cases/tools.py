@@ -1,0 +1,106 @@
+"""The tools of the failure cases. Each real effect is one line in a file, which tests count."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from perdure import BusinessError, Found, ToolContext, TransientError, tool
+
+EFFECTS = Path(os.environ.get("CASES_EFFECTS", "effects.jsonl"))
+_notes: dict[str, str] = {}
+_meetings: dict[str, asyncio.Barrier] = {}
+
+
+def note(context: ToolContext, what: str, **arguments: Any) -> None:
+    line = {"tool": what, "run": context.run_id, "action": context.action_id}
+    text = json.dumps({**line, "attempt": context.attempt, "arguments": arguments}) + "\n"
+    with EFFECTS.open("a") as out:
+        out.write(text)
+
+
+@tool("read_note", effect="read_only")
+async def read_note(context: ToolContext, id: int) -> dict[str, Any]:
+    """Read a note. With `together` in the metadata, so many reads of a run end at one moment."""
+    note(context, "read_note", id=id)
+    together = int(context.metadata.get("together", 0))
+    if together:
+        meeting = _meetings.setdefault(context.run_id, asyncio.Barrier(together))
+        await asyncio.wait_for(meeting.wait(), 10)
+    return {"id": id, "text": f"note {id} of {context.user_id}"}
+
+
+@tool("put_note", effect="idempotent")
+async def put_note(context: ToolContext, text: str) -> dict[str, str]:
+    """Write a note: once per key; the key with another text is a conflict."""
+    known = _notes.setdefault(context.idempotency_key, text)
+    if known != text:
+        raise BusinessError("conflict: this key was used with another text")
+    note(context, "put_note", size=len(text))
+    return {"put": text[:20]}
+
+
+@tool("pay", effect="external", approval="always", title="Pay {amount} to {to}")
+async def pay(context: ToolContext, to: str, amount: int) -> dict[str, Any]:
+    """Pay somebody."""
+    note(context, "pay", to=to, amount=amount)
+    return {"paid": amount}
+
+
+@tool("pay_slowly", effect="external", approval="never", timeout_seconds=0.5)
+def pay_slowly(context: ToolContext, seconds: float) -> dict[str, Any]:
+    """Pay, and answer only after so many seconds; a thread that nobody can stop."""
+    note(context, "pay_slowly", seconds=seconds)
+    time.sleep(seconds)
+    return {"paid": True}
+
+
+@tool("pay_known", effect="external", approval="never", timeout_seconds=0.5)
+def pay_known(context: ToolContext, seconds: float) -> dict[str, Any]:
+    """The same with a service that can be asked."""
+    note(context, "pay_known", seconds=seconds)
+    time.sleep(seconds)
+    return {"paid": True}
+
+
+@pay_known.query
+async def find_payment(context: ToolContext) -> Found:
+    return Found({"paid": "found"})
+
+
+@tool("slow", effect="read_only", timeout_seconds=60)
+async def slow(context: ToolContext, s: float) -> dict[str, float]:
+    """Take so many seconds."""
+    note(context, "slow", s=s)
+    await asyncio.sleep(s)
+    return {"slept": s}
+
+
+@tool("big", effect="read_only")
+async def big(context: ToolContext, size: int) -> str:
+    """A text of so many letters."""
+    note(context, "big", size=size)
+    return "x" * size
+
+
+@tool("odd", effect="read_only")
+async def odd(context: ToolContext, python: str) -> Any:
+    """The value of a Python expression, whatever it is."""
+    return eval(python)
+
+
+@tool("ping", effect="read_only")
+async def ping() -> str:
+    """Takes nothing."""
+    return "pong"
+
+
+@tool("down", effect="read_only")
+async def down(context: ToolContext) -> None:
+    """Never there."""
+    note(context, "down")
+    raise TransientError("503")
