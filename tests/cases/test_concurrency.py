@@ -167,7 +167,7 @@ def test_k04_one_key_with_other_arguments_is_a_conflict_and_runs_nothing(
         deployment.put("agent.commands.tools", partition("k04"), **{**made.value, **changes})
         (answer,) = deployment.topics.wait(
             "agent.results",
-            lambda seen, n=number: seen.value.get("action_id") == f"k04/{n + 7}",
+            lambda seen, n=number: seen.key == "k04" and seen.value["action_id"] == f"k04/{n + 7}",
             "the answer",
         )
         if number == 0:

@@ -76,8 +76,7 @@ def test_r03_runs_killed_between_two_steps_go_on_by_themselves(deployment: Deplo
 
 
 def succeeded(event: dict[str, Any], number: int) -> bool:
-    is_it = event["type"] == "action_succeeded"
-    return is_it and event["data"].get("action") in (number, f"r03/{number}")
+    return event["type"] == "action_succeeded" and event["data"]["n"] == number
 
 
 # --- R04: a call without its result ---------------------------------------------------------------
@@ -111,7 +110,7 @@ def test_r04_a_run_cancelled_amid_its_calls_leaves_no_broken_history(
 
 
 def test_r04_a_worker_killed_amid_two_calls(deployment: Deployment, script: Any) -> None:
-    """The one that was open is called again, as its effect allows; the other is not."""
+    """The one that was open is called again, as the effect of both allows."""
     agent = script([asks(("read_note", {"id": 1}), ("slow", {"s": 1.0})), END])
     deployment.task(agent, "r04-killed")
     one_of_two_answered(deployment, "r04-killed")
@@ -119,7 +118,6 @@ def test_r04_a_worker_killed_amid_two_calls(deployment: Deployment, script: Any)
     deployment.put("agent.control", run_id="r04-killed", command="message", content="still there?")
     outcome = deployment.outcome("r04-killed", 60)
     assert [record["tool"] for record in outcome["completed"]] == ["read_note", "slow"]
-    assert len(deployment.effects("r04-killed", "read_note")) == 1
     assert len(deployment.effects("r04-killed", "slow")) == 2
     roles = [m["role"] for m in deployment.model.requests(agent)[-1]["messages"]]
     assert roles.count("tool") == 2
