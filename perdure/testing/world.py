@@ -400,6 +400,7 @@ class World:
             if self._broker_due == due:
                 self._broker_due = None
             self.broker.catch_up()
+            self._seen_version = -1  # a member may have been told something, which no log shows
 
         self.push(int(due * 1_000_000) + 1, None, tick)
 
