@@ -33,13 +33,13 @@ def deployment(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def script(deployment: Deployment) -> Any:
-    """``script(replies) -> name of an agent whose model plays them``."""
-    return lambda replies: _take(deployment, replies)
+    """``script(replies, in_order=False) -> name of an agent whose model plays them``."""
+    return lambda replies, in_order=False: _take(deployment, replies, in_order)
 
 
-def _take(deployment: Deployment, replies: list[dict[str, Any]]) -> str:
+def _take(deployment: Deployment, replies: list[dict[str, Any]], in_order: bool) -> str:
     name = f"script-{next(_NUMBERS)}"
-    deployment.model.play(name, replies)
+    deployment.model.play(name, replies, in_order)
     return name
 
 

@@ -45,6 +45,7 @@ class ModelServer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scripts: dict[str, _Script] = {}
+        self._in_order: set[str] = set()
         self._asked: dict[str, list[dict[str, Any]]] = {}
         self.refused: list[str] = []
         self.port = 0
@@ -52,7 +53,7 @@ class ModelServer:
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.port}/{name}/v1"
 
-    def play(self, name: str, replies: list[dict[str, Any]]) -> None:
+    def play(self, name: str, replies: list[dict[str, Any]], in_order: bool = False) -> None:
         turns: _Script = [[]]
         for reply in replies:
             turns[-1].append(reply)
@@ -60,6 +61,8 @@ class ModelServer:
                 turns.append([])
         with self._lock:
             self._scripts[name] = turns
+            if in_order:
+                self._in_order.add(name)
 
     def requests(self, name: str) -> list[dict[str, Any]]:
         with self._lock:
@@ -75,6 +78,8 @@ class ModelServer:
                 return 400, {"error": {"message": wrong, "type": "invalid_request_error"}}
             turns = self._scripts[name]
             turn = sum(message["role"] == "assistant" for message in messages)
+            if name in self._in_order:
+                turn = len(self._asked[name]) - 1
             due = turns[turn] if turn < len(turns) else []
             if not due:
                 return 500, {"error": {"message": f"the script {name} has no turn {turn}"}}
