@@ -20,6 +20,7 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C. Ends the command with the contract's exit codes."""
     from perdure.schemas import topics
     from perdure.streams.cluster.topics import ensure_topics
+    from perdure.streams.engine.histories import KafkaHistories
     from perdure.streams.engine.outputs import Outputs
     from perdure.streams.engine.processor import EngineProcessor
     from perdure.streams.runtime.blobs import Blobs
@@ -32,8 +33,9 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     ids = dict(admin.topic_ids([topics.TASKS]).result())
     count = admin.partition_counts([topics.TASKS])[topics.TASKS]
     queues = QueueProblems(lambda topic: admin.partition_counts([topic]).get(topic), count)
+    histories = KafkaHistories(kafka, count, f"{runtime.transactional_id('engine')}.histories")
     processor = EngineProcessor(
-        Outputs(Blobs(settings.blobs()), url), ids.__getitem__, queues.problem
+        Outputs(Blobs(settings.blobs()), url), ids.__getitem__, queues.problem, histories
     )
     _serve("engine", settings, [processor])
 

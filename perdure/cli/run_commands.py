@@ -152,7 +152,7 @@ def verify(
     console.guarded(lambda: body.verify(made, run, at_version, as_json))
 
 
-def _control(
+def control(
     run: str, command: str, by: str | None, connection: dict[str, Any], as_json: bool,
     timeout: float, **content: Any,
 ) -> None:  # fmt: skip
@@ -183,7 +183,7 @@ def cancel(
     Example: perdure cancel refund-7 --reason "asked for by mistake"
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(
+    control(
         run, "cancel", by, where, as_json, timeout,
         reason=reason, expected_version=expected_version, compensate=compensate or None,
     )  # fmt: skip
@@ -206,7 +206,7 @@ def pause(
     Example: perdure pause refund-7
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(
+    control(
         run, "pause", by, where, as_json, timeout, reason=reason, expected_version=expected_version
     )
 
@@ -228,7 +228,7 @@ def resume(
     Example: perdure resume refund-7
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(
+    control(
         run, "resume", by, where, as_json, timeout, reason=reason, expected_version=expected_version
     )
 
@@ -250,7 +250,7 @@ def message(
     Example: perdure message refund-7 "the customer called: half the amount will do"
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(
+    control(
         run, "message", by, where, as_json, timeout,
         content=content, expected_version=expected_version,
     )  # fmt: skip
@@ -280,7 +280,7 @@ def extend(
     if not budget:
         console.leave(console.USAGE, "say what to add: --steps, --tokens, --seconds or --cost")
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(
+    control(
         run, "extend", by, where, as_json, timeout,
         budget=budget, reason=reason, expected_version=expected_version,
     )  # fmt: skip
@@ -302,4 +302,4 @@ def release(
     Example: perdure release refund-7
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    _control(run, "release", by, where, as_json, timeout, reason=reason)
+    control(run, "release", by, where, as_json, timeout, reason=reason)

@@ -28,7 +28,7 @@ from .terminal import safe
 
 _AGAIN = 10
 _AGAIN_SECONDS = 0.2
-_OUR_RECORDS = (b"r", b"s", b"a", b"m", b"p")
+_OUR_RECORDS = (b"r", b"s", b"a", b"m", b"p", b"x")
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _against_stub(report: Report, run: Run, stub: layout.Stub) -> None:
         )
 
 
-_NAMES = {"s": "start", "a": "action", "m": "message", "p": "approval"}
+_NAMES = {"s": "start", "a": "action", "m": "message", "p": "approval", "x": "declared keys"}
 
 
 def _records_differ(run_id: str, run: Run, there: Run, stored: dict[bytes, bytes]) -> str | None:

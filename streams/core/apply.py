@@ -76,6 +76,8 @@ def evolve(run: Run, event: RunEvent) -> None:
     header.version = event.version
     header.hash = event.hash
     header.updated_at = event.at
+    if event.version == header.forked_at:  # what came before is another run's work
+        header.inherited = header.next_action - 1
 
 
 def _not_yet(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

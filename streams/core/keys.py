@@ -13,8 +13,19 @@ def nonce(topic_id: str, partition: int, offset: int) -> str:
     return hashlib.sha256(f"{topic_id}/{partition}/{offset}".encode()).hexdigest()[:8]
 
 
-def idempotency_key(run_id: str, n: int, run_nonce: str) -> str:
+def idempotency_key(run_id: str, n: int | str, run_nonce: str) -> str:
     return f"{run_id}/{n}/{run_nonce}"
+
+
+def declared(tool: str, values: bytes) -> str:
+    """What stands for the number in the key of a tool that declares which arguments make it
+    (``values``: their canonical JSON). The key stays the run's: runs and users share no result."""
+    return f"{tool}~{hashlib.sha256(values).hexdigest()[:32]}"
+
+
+def slot(name: str) -> int:
+    """Where a declared key is remembered; few share one."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def request_id(key: str) -> str:

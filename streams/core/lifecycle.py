@@ -26,7 +26,9 @@ RUN_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
 FINAL: Final = frozenset({"done", "failed", "cancelled"})
 
 ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
-    "proposed": frozenset({"waiting_approval", "requested", "backing_off", "cancelled", "failed"}),
+    "proposed": frozenset(
+        {"waiting_approval", "requested", "backing_off", "cancelled", "failed", "succeeded"}
+    ),
     "waiting_approval": frozenset({"approved", "rejected", "cancelled"}),
     "approved": frozenset({"requested", "backing_off", "cancelled", "failed"}),
     "requested": frozenset(
@@ -52,7 +54,8 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
 }
 """``backing_off`` is also where a paused run keeps what it may not request yet; it goes on to
 ``unknown`` when the key of an idempotent call ran out meanwhile. ``failed`` may go on to ``requested`` (a handover's or a run's retry), ``succeeded`` (a person's
-answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`."""
+answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`; ``proposed`` to
+``succeeded`` where an earlier call of the same declared key has the result."""
 
 IN_FLIGHT: Final = frozenset({"requested", "started", "unknown", "querying"})
 """The outside may still act on it."""

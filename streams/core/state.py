@@ -16,8 +16,11 @@ from typing import Any
 from msgspec import Struct, field
 from perdure.schemas.records import AgentSpec, Budget, PlanStep, ToolSpec
 
+from . import keys
+
 RecordKey = tuple[str, int]
-"""("a", 3) action 3, ("m", 0) message 0, ("p", 1) approval 1, ("s", 0) the start."""
+"""("a", 3) action 3, ("m", 0) message 0, ("p", 1) approval 1, ("s", 0) the start, ("x", 77) the
+actions whose declared keys have that hash."""
 
 
 class Start(Struct, omit_defaults=False):
@@ -81,6 +84,8 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     answer: Any = None
     errors: list[dict[str, Any]] = field(default_factory=list)
     finished_at: int | None = None
+    forked_at: int = 0
+    inherited: int = 0
 
 
 class Action(Struct, kw_only=True, omit_defaults=False):
@@ -116,6 +121,7 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     approval: int | None = None
     approved_by: str | None = None
     worker: str | None = None
+    twin: int | None = None
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):
@@ -159,7 +165,13 @@ class Approval(Struct, kw_only=True, omit_defaults=False):
     closed_by: str | None = None
 
 
-STATE: tuple[type[Struct], ...] = (Header, Start, Action, Message, Approval)
+class Keyed(Struct, kw_only=True):
+    """Which action a declared key stands for (key ``x/<run>/<hash of the key>``)."""
+
+    actions: dict[str, int] = field(default_factory=dict)
+
+
+STATE: tuple[type[Struct], ...] = (Header, Start, Action, Message, Approval, Keyed)
 """The stored structs; each has a fingerprinted schema under schemas/avsc/state."""
 
 
@@ -213,6 +225,11 @@ class Run:
     def approval(self, n: int) -> Approval | None:
         found: Approval | None = self.get(("p", n))
         return found
+
+    def keyed(self, name: str) -> int | None:
+        """The action of this run that a declared key stands for."""
+        found: Keyed | None = self.get(("x", keys.slot(name)))
+        return None if found is None else found.actions.get(name)
 
     def open_actions(self) -> list[Action]:
         return [self.action(n) for n in self.header.open]

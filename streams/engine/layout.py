@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from perdure.schemas.avro import StateCodec
-from perdure.streams.core.state import Action, Approval, Header, Message, RecordKey, Start
+from perdure.streams.core.state import Action, Approval, Header, Keyed, Message, RecordKey, Start
 
 
 class Remembered(Struct, kw_only=True):
@@ -33,7 +33,7 @@ class Stub(Struct, kw_only=True):
 
 
 class Waiting(Struct, kw_only=True):
-    """An inbound record that waits: a task for the catalog (``w/<run>``), a request for its task
+    """An inbound record that waits: a task for the catalog or its history (``w/<run>``), a request for its task
     (``h/<run>/<position>``), a record of a quarantined run (``q/<run>/<number>``)."""
 
     topic: str
@@ -138,6 +138,7 @@ class Codecs:
             b"a": StateCodec(Action),
             b"m": StateCodec(Message),
             b"p": StateCodec(Approval),
+            b"x": StateCodec(Keyed),
             b"k": StateCodec(Remembered),
             b"d": StateCodec(Stub),
             b"e": StateCodec(Journal),

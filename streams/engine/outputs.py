@@ -80,6 +80,8 @@ class Outputs:
         key = run_id.encode()
         for event in decision.events:
             self._send(ctx, topics.EVENTS, key, codec.encode(event), header, ctx.partition)
+            if event.version <= decision.copied:
+                continue
             for command in effects(run, event):
                 self._command(ctx, key, command, header)
         self._questions(ctx, run, {} if before is None else before.writes)

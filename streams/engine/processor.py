@@ -11,6 +11,7 @@ from perdure.schemas.records import AgentSpec, ToolSpec
 from perdure.streams.core.decide import task as task_decider
 from perdure.streams.core.decide.decision import Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
+from perdure.streams.core.decide.fork import fork
 from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
 from perdure.streams.core.keys import nonce
 from perdure.streams.core.state import Run
@@ -18,7 +19,9 @@ from perdure.streams.runtime.processor import Assignment, Context, Message, Reco
 
 from . import layout
 from .catalog import Catalog
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, records_of
+from .forks import UNTIL_READ, Forks
+from .histories import Histories
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
 from .outputs import Outputs
@@ -80,6 +83,7 @@ class EngineProcessor:
         outputs: Outputs,
         topic_id: Callable[[str], str],
         queue_problem: Callable[[str], str | None],
+        histories: Histories | None = None,
     ) -> None:
         self.catalog = Catalog()
         self._outputs = outputs
@@ -92,6 +96,7 @@ class EngineProcessor:
         self._quarantines = Quarantines(
             self._dispatch, self._verdict, self._checkpoints.header, self._intake, self._kept
         )
+        self._forks = Forks(histories, self._intake, self._kept, self._start)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
             NewTask: self._new_task,
@@ -139,10 +144,12 @@ class EngineProcessor:
         return EXPIRY_DELAY_MS if b"/ask/" in key else 0
 
     def completed(self, ctx: Context, event: Any) -> None:
-        """The engine starts no work after a commit."""
+        """The only work the engine starts after a commit: reading what a fork begins with."""
+        self._forks.completed(ctx, event)
 
     def live(self, ctx: Context) -> None:
-        """Nothing waits in a process: the store and its timers hold all there is."""
+        """Nothing else waits in a process: the store and its timers hold all there is."""
+        self._forks.live(ctx)
 
     def revoked(self, assignment: Assignment) -> None:
         """Nothing to stop."""
@@ -151,6 +158,9 @@ class EngineProcessor:
         self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
     ) -> None:
         """The run's own processing raised: quarantine it and keep what came for it."""
+        if message is None and timer is None:
+            self._give_up_fork(ctx, error)
+            return
         run_id = message.owner if message is not None else (timer or b"").decode().partition("/")[0]
         assert run_id is not None
         self._quarantines.begin(ctx, run_id, message, error)
@@ -206,6 +216,9 @@ class EngineProcessor:
                     message.record, "conflict", f"task_id {run_id} is taken by another task"
                 )
             return
+        if new.task.fork_of is not None and self._forks.possible:
+            self._forks.take(ctx, message, new)
+            return
         if task_decider.wants(new.task, self._lookup) is not None:
             record = message.record
             waiting = self._kept.store(record, ctx.now + CATALOG_WAIT_MS, new.digest)
@@ -231,13 +244,22 @@ class EngineProcessor:
             return
         record = self._kept.record(waiting)
         new: NewTask = self._intake.read(record).body
+        if waiting.until == UNTIL_READ:
+            self._forks.read(ctx, new)
+            return
         if task_decider.wants(new.task, self._lookup) is not None and ctx.now < waiting.until:
             ctx.set_timer(ctx.now + CATALOG_LOOK_MS, f"{run_id}/wait".encode())
             return
         ctx.delete(layout.waiting(run_id))
         self._start(ctx, record, new)
 
-    def _start(self, ctx: Context, record: Record, new: NewTask) -> None:
+    def _start(
+        self,
+        ctx: Context,
+        record: Record,
+        new: NewTask,
+        history: list[records.RunEvent] | None = None,
+    ) -> None:
         run_id = new.run_id
         task = new.task
         task.input = self._outputs.keep(task.input)
@@ -259,9 +281,11 @@ class EngineProcessor:
         start = StartTask(
             task, run_id, nonce(topic_id, record.partition, record.offset), new.digest, origin
         )
-        made = task_decider.start(
-            start, lambda key: ctx.get(layout.record(run_id, key)), ctx.now, self._lookup
-        )
+        base = records_of(ctx, run_id)
+        if task.fork_of is not None:
+            made = fork(start, history or [], base, ctx.now, self._lookup)
+        else:
+            made = task_decider.start(start, base, ctx.now, self._lookup)
         if isinstance(made, Refusal):
             self._refuse(ctx, record, run_id, task, made.reason)
             return
@@ -270,6 +294,20 @@ class EngineProcessor:
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
             self._control(ctx, self._intake.read(self._kept.record(held)))
+
+    def _give_up_fork(self, ctx: Context, error: Exception) -> None:
+        """Making a fork raised: it is refused, its source is unharmed."""
+        run_id = self._forks.doing
+        waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
+        log.error("the fork %s is refused: %s", run_id, type(error).__name__)
+        log.debug("the fork %s", run_id, exc_info=error)
+        if waiting is not None:
+            record = self._kept.record(waiting)
+            ctx.delete(layout.waiting(run_id))
+            task = self._intake.read(record).body.task
+            self._refuse(
+                ctx, record, run_id, task, f"fork_of: {type(error).__name__}: {error}"[:2000]
+            )
 
     def _refused_task(self, ctx: Context, message: Message) -> None:
         refused: RefusedTask = message.body

@@ -25,6 +25,7 @@ from perdure.schemas.records import (
     Budget,
     BudgetPolicy,
     ControlRequest,
+    ForkOf,
     ModelSpec,
     Outcome,
     PlanStep,
@@ -36,6 +37,7 @@ from perdure.schemas.records import (
 from perdure.streams.core.apply import begin, evolve, fold
 from perdure.streams.core.decide.decision import Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
+from perdure.streams.core.decide.fork import fork
 from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
 from perdure.streams.core.decide.task import start
 from perdure.streams.core.effects import effects
@@ -152,6 +154,27 @@ class World:
             self._accept(found)
         return found
 
+    def fork(
+        self, source: World, version: int | None = None, run_id: str = "r2", **task: Any
+    ) -> Decision | Refusal:
+        """This world's run begins as a fork of another world's."""
+        self.now = max(self.now, source.now)
+        at = len(source.events) if version is None else version
+        head = source.events[at - 1].hash if 0 < at <= len(source.events) else "none"
+        made = Task(
+            agent=task.pop("agent", "demo"),
+            task_id=run_id,
+            fork_of=ForkOf("r1", at, task.pop("hash", head)),
+            **task,
+        )
+        made = codec.decode(codec.encode(made), Task)
+        origin = {"topic": "agent.tasks", "partition": 1, "offset": 9}
+        message = StartTask(made, run_id, "dcba4321", "digest2", origin)
+        found = fork(message, source.events, lambda key: None, self.now, self)
+        if isinstance(found, Decision):
+            self._accept(found)
+        return found
+
     def feed(self, message: Any, seconds: float = 0.01) -> Decision | Refusal:
         """The one way to the core; ``seconds`` pass first."""
         self.now += int(seconds * 1000)
@@ -218,13 +241,15 @@ class World:
         """A person's decision on the newest question, or on number ``n``."""
         number = n if n is not None else self.header.next_approval - 1
         at = values.pop("at", self.now)
-        values.setdefault("approval_id", f"r1/a{number}")
+        values.setdefault("approval_id", self.run.approval_id(number))
         word = ApprovalDecision(decision=decision, approver=approver, **values)
         word = codec.decode(codec.encode(word), ApprovalDecision)
         return self.feed(Decided(word, f"{word.approval_id}/{approver}/{decision}", at))
 
     def control(self, command: str, **values: Any) -> Decision | Refusal:
-        request = ControlRequest(run_id="r1", command=command, **{"by": "uma", **values})
+        request = ControlRequest(
+            run_id=self.header.run_id, command=command, **{"by": "uma", **values}
+        )
         return self.feed(Control(request, "q1"))
 
     def timer(self, name: str | None = None) -> Decision | Refusal:
@@ -296,7 +321,7 @@ class World:
                 evolve(self._folded, copied)
         self._check_fold(written)
         self._check_shape()
-        for event in decision.events:
+        for event in decision.events[decision.copied :]:
             for found in effects(decision.run, event):
                 self._take(found.command)
 

@@ -17,11 +17,10 @@ def test_an_expected_version_that_differs_is_refused() -> None:
     accepted(made.control("pause", expected_version=4))
 
 
-@pytest.mark.parametrize("command", ["retry", "release"])
-def test_a_command_that_is_not_there_yet_is_refused_by_name(command: str) -> None:
+def test_a_release_of_a_run_that_is_not_quarantined_is_refused_by_name() -> None:
     made = World(tool("look"))
     made.start()
-    refused(made.control(command), command)
+    refused(made.control("release"), "release")
 
 
 # --- pause -----------------------------------------------------------------------------------

@@ -132,8 +132,3 @@ def test_a_tool_that_no_worker_announced_is_refused_by_name() -> None:
     made = world()
     del made.tools["mail"]
     refused(made.start(run_id="r2"), "tool mail", "announced by no worker")
-
-
-def test_a_fork_is_refused_while_there_are_none() -> None:
-    made = World(tool("look"))
-    refused(made.start(fork_of={"run_id": "x", "version": 1, "hash": ""}), "fork_of")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.schemas import codec, topics
-from perdure.schemas.records import AgentSpec, ModelSpec, ToolSpec
+from perdure.schemas.records import AgentSpec, ModelSpec, RunEvent, ToolSpec
 from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.blobs import Blobs
@@ -22,16 +22,17 @@ class Context:
 
     partition = 0
     partitions = 1
-    assignment: Any = None
 
     def __init__(self, desk: Desk) -> None:
         self.now = desk.now
+        self.assignment: Any = desk.assignment
         self._desk = desk
         self.writes: dict[bytes, Any] = {}
         self.memos: dict[bytes, Any] = {}
         self.timers: dict[bytes, int | None] = {}
         self.sent: list[tuple[str, bytes | None, Any]] = []
         self.dead: list[tuple[Record, str, str]] = []
+        self.actions: list[Callable[[], None]] = []
 
     def get(self, key: bytes) -> Any | None:
         if key in self.writes:
@@ -77,10 +78,40 @@ class Context:
         self.dead.append((record, reason, detail))
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        action()
+        self.actions.append(action)
 
     def hold(self) -> Any:
         raise AssertionError("the engine holds nothing")
+
+
+class Assignment:
+    """One ownership: what is posted to it waits until `Desk.settle`."""
+
+    partition = 0
+    alive = True
+
+    def __init__(self) -> None:
+        self.posted: list[Any] = []
+
+    def post(self, event: Any) -> None:
+        self.posted.append(event)
+
+    def busy(self, delta: int) -> None:
+        raise AssertionError("the engine holds no revoke up")
+
+
+class Told:
+    """Histories from what the desk has sent; ``asked`` is whose were read."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.asked: list[str] = []
+
+    def read(self, run_id: str, wanted: Any, done: Callable[[list[RunEvent]], None]) -> None:
+        self.asked.append(run_id)
+        if wanted():
+            mine = [value for value in self._desk.on(topics.EVENTS) if value["run_id"] == run_id]
+            done([codec.decode(json.dumps(value).encode(), RunEvent) for value in mine])
 
 
 class Desk:
@@ -94,8 +125,10 @@ class Desk:
         self.sent: list[tuple[str, bytes | None, Any]] = []
         self.dead: list[tuple[Record, str, str]] = []
         self.blobs = Blobs(str(directory))
+        self.assignment = Assignment()
+        self.histories = Told(self)
         self.engine = EngineProcessor(
-            Outputs(self.blobs), lambda topic: "AbCdEfGhIjKl", lambda queue: None
+            Outputs(self.blobs), lambda topic: "AbCdEfGhIjKl", lambda queue: None, self.histories
         )
         self._offset = 0
 
@@ -158,6 +191,21 @@ class Desk:
                 self.timers[timer] = due
         self.sent += ctx.sent
         self.dead += ctx.dead
+        for action in ctx.actions:
+            action()
+
+    def settle(self) -> None:
+        """Take what was posted."""
+        while self.assignment.posted:
+            event = self.assignment.posted.pop(0)
+            self._attempt(lambda ctx, event=event: self.engine.completed(ctx, event), None, None)
+
+    def take_over(self) -> None:
+        """A new owner: nothing that was only in memory is there any more."""
+        self.memos.clear()
+        self.assignment.alive = False
+        self.assignment = Assignment()
+        self._attempt(self.engine.live, None, None)
 
     def on(self, topic: str) -> list[Any]:
         return [value for sent, _, value in self.sent if sent == topic]

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from perdure.schemas.records import RunEvent, ToolSpec
 
-from ..state import Action, Message, Run
+from .. import keys
+from ..state import Action, Keyed, Message, Run
 from .changes import (
     call_status,
     change_action,
@@ -46,8 +47,14 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         why=data.get("why"),
         timeout_seconds=data["timeout_seconds"],
         settle_seconds=data.get("settle_seconds"),
+        twin=data.get("twin"),
     )
     put_action(run, action)
+    name = data.get("keyed")
+    if name is not None:
+        where = ("x", keys.slot(name))
+        known = run.get(where)
+        run.writes[where] = Keyed(actions={**({} if known is None else known.actions), name: n})
     header.next_action = n + 1
     header.open = [*header.open, n]
     if message is not None:
@@ -170,6 +177,8 @@ def action_in_doubt(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     if data["closed"]:
         close_action(run, action)
         plan_step(run, action.step_id, status="in_doubt")
+    elif n not in run.header.open:  # a retry of the run: the question is put again
+        run.header.open = [*run.header.open, n]
 
 
 def action_cancelled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

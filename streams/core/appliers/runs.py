@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from perdure.schemas.records import AgentSpec, Budget, PlanStep, RunEvent, ToolSpec
@@ -33,6 +33,8 @@ def run_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header.nonce = data["nonce"]
     header.trace = data["origin"].get("traceparent", "")
     header.budget = msgspec.convert(data["budget"], Budget)
+    if data.get("fork_of") is not None:
+        header.forked_at = data["fork_of"]["version"]
     header.deadline_at = data.get("deadline_at")
     if header.deadline_at is not None:
         set_timer(run, "deadline", header.deadline_at)
@@ -89,6 +91,29 @@ def action_skipped(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 def status_changed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run_may(run.header.status, data["to"])
     run.header.status = data["to"]
+    if "retry" in data:
+        _taken_up_again(run, data["retry"])
+
+
+_UNREACHED: Final = frozenset({"cancelled", "skipped"})
+
+
+def _taken_up_again(run: Run, again: dict[str, Any]) -> None:
+    """A failed run goes on: nothing is over, what was not reached is still to come."""
+    header = run.header
+    header.ending = None
+    header.finished_at = None
+    header.timers = {}
+    if header.deadline_at is not None:
+        set_timer(run, "deadline", header.deadline_at)
+    for step_id, step in header.plan.items():
+        if step["status"] in _UNREACHED:
+            header.plan = {**header.plan, step_id: {"status": "pending"}}
+        elif step.get("n") in again["actions"]:
+            plan_step(run, step_id, status="running")
+    if header.planned:
+        over = [s for s in header.plan.values() if s["status"] not in ("pending", "running")]
+        header.steps_done = len(over)
 
 
 def ending_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Requests to a run: cancel, pause, resume, message, extend (contract section 4)."""
+"""Requests to a run: cancel, pause, resume, message, extend, retry (contract section 4)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from perdure.schemas.records import ControlRequest
 
 from ..lifecycle import FINAL
 from ..policies.budget import extended
-from ..state import Run
+from ..state import Action, Run
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
 from .inputs import Control
-from .moves import end
+from .moves import end, finish
+from .result import call_anew, doubt
 
 
 def on_control(run: Run, message: Control, now: int, lookup: Lookup) -> Decision | Refusal:
@@ -23,12 +24,13 @@ def on_control(run: Run, message: Control, now: int, lookup: Lookup) -> Decision
     header = run.header
     if request.expected_version is not None and request.expected_version != header.version:
         return Refusal(f"the run has version {header.version}, not {request.expected_version}")
-    if header.status in FINAL:
+    if header.status in FINAL and request.command not in _AFTER.get(header.status, ()):
         return Refusal(f"the run is {header.status}")
     handler = _HANDLERS.get(request.command)
     if handler is None:
         return Refusal(f"{request.command} is not supported by this version")
     decision = Decision.on(run, now, lookup)
+    decision.request_id = message.request_id
     refused = handler(decision, request, f"user:{request.by or 'unknown'}")
     if refused is not None:
         return refused
@@ -38,12 +40,16 @@ def on_control(run: Run, message: Control, now: int, lookup: Lookup) -> Decision
 
 
 def _cancel(decision: Decision, request: ControlRequest, actor: str) -> Refusal | None:
-    ending = decision.run.header.ending
+    header = decision.run.header
+    ending = header.ending
     if ending is not None and ending.to != "failed":
         return Refusal(f"the run is already ending ({ending.to})")
     if request.compensate:
         return Refusal("compensation is not supported by this version: cancel without `compensate`")
+    ended = header.status in FINAL
     end(decision, "cancelled", request.reason or "cancelled on request", actor=actor)
+    if ended:  # nothing of it is in flight
+        finish(decision, "cancelled")
     return None
 
 
@@ -83,10 +89,47 @@ def _extend(decision: Decision, request: ControlRequest, actor: str) -> Refusal 
     return None
 
 
+def _retry(decision: Decision, request: ControlRequest, actor: str) -> Refusal | None:
+    """A failed run goes on at what failed. What succeeded is never called again."""
+    run = decision.run
+    header = run.header
+    if header.status != "failed":
+        return Refusal(f"the run is {header.status}: only a failed one can be tried again")
+    if header.deadline_at is not None and header.deadline_at <= decision.now:
+        return Refusal("the run's deadline has passed: submit a new task, or fork it")
+    actions = [run.action(n) for n in range(1, header.next_action)]
+    if any(action.status in _UNDONE for action in actions):
+        return Refusal("something was compensated: it would have to be done again")
+    failed = _failed(run, actions)
+    doubtful = [action.n for action in actions if action.status == "in_doubt"]
+    if not failed and not doubtful:
+        return Refusal("no call of it failed, so there is nothing to try again: submit a new task")
+    data = {"from": "failed", "to": "running", "reason": request.reason}
+    decision.emit("status_changed", {**data, "retry": {"actions": failed + doubtful}}, actor)
+    for n in failed:
+        call_anew(decision, n)
+    for n in doubtful:
+        doubt(decision, n)
+    return None
+
+
+def _failed(run: Run, actions: list[Action]) -> list[int]:
+    """Of a plan every failed step's call; of a model loop its last call, if that failed."""
+    if run.header.planned:
+        steps = [step for step in run.header.plan.values() if step["status"] == "failed"]
+        return [step["n"] for step in steps if step.get("n") is not None]
+    return [action.n for action in actions[-1:] if action.status == "failed"]
+
+
+_UNDONE: Final = frozenset({"compensating", "compensated", "compensation_failed"})
+_AFTER: Final[dict[str, frozenset[str]]] = {"failed": frozenset({"retry", "cancel"})}
+"""What a run that has ended still takes."""
+
 _HANDLERS: Final[dict[str, Callable[[Decision, ControlRequest, str], Refusal | None]]] = {
     "cancel": _cancel,
     "pause": _pause,
     "resume": _resume,
     "message": _message,
     "extend": _extend,
+    "retry": _retry,
 }

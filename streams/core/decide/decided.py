@@ -16,6 +16,7 @@ from .decision import Decision, Lookup, Refusal
 from .flow import advance
 from .inputs import Decided
 from .moves import end, fail, request
+from .result import call_anew
 
 
 def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision | Refusal:
@@ -115,7 +116,7 @@ def _retry(
     decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
 ) -> None:
     if approval.action is not None:
-        request(decision, approval.action)
+        call_anew(decision, approval.action)
 
 
 def _answer(

@@ -43,7 +43,7 @@ class Refusal:
 class Decision:
     """Events and the run they make. Each event is applied as it is emitted, exactly once."""
 
-    __slots__ = ("events", "lookup", "now", "run", "verdict")
+    __slots__ = ("copied", "events", "lookup", "now", "request_id", "run", "verdict")
 
     def __init__(self, run: Run, now: int, lookup: Lookup) -> None:
         self.run = run
@@ -51,6 +51,10 @@ class Decision:
         self.lookup = lookup
         self.events: list[RunEvent] = []
         self.verdict = ""
+        self.request_id: str | None = None
+        """Of the request that is decided on: noted in the first event, for `perdure rebuild`."""
+        self.copied = 0
+        """So many of the events are another run's (a fork): what they led to has been sent."""
 
     @classmethod
     def on(cls, run: Run, now: int, lookup: Lookup) -> Decision:
@@ -59,14 +63,20 @@ class Decision:
 
     @classmethod
     def starting(
-        cls, header: Header, base: Any, now: int, lookup: Lookup, data: dict[str, Any]
+        cls,
+        header: Header,
+        base: Any,
+        now: int,
+        lookup: Lookup,
+        data: dict[str, Any],
+        at: int | None = None,
     ) -> Decision:
         """A decision that begins a run; ``header`` names it."""
         event = events.make(
             run=header,
             version=1,
             type="run_started",
-            at=now,
+            at=now if at is None else at,
             actor=f"user:{header.user_id}",
             data=data,
             previous_hash="",
@@ -75,13 +85,18 @@ class Decision:
         decision.events.append(event)
         return decision
 
-    def emit(self, type: str, data: dict[str, Any], actor: str = "engine") -> None:
+    def emit(
+        self, type: str, data: dict[str, Any], actor: str = "engine", at: int | None = None
+    ) -> None:
         header = self.run.header
+        if self.request_id is not None:
+            data = {**data, "request_id": self.request_id}
+            self.request_id = None
         event = events.make(
             run=header,
             version=header.version + 1,
             type=type,
-            at=self.now,
+            at=self.now if at is None else at,
             actor=actor,
             data=data,
             previous_hash=header.hash,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..lifecycle import FINAL, MOVING
 from ..planning import model_loop, plan
 from .decision import Decision
-from .moves import finish, request
+from .moves import finish, put_forward, request
 
 
 def advance(decision: Decision) -> None:
@@ -44,6 +44,8 @@ def _request_ready(decision: Decision) -> None:
     for action in decision.run.open_actions():
         if action.status == "approved":
             request(decision, action.n)
+        elif action.status == "proposed":  # it waits for the call it shares its key with
+            put_forward(decision, action.n)
 
 
 def _finish_ending(decision: Decision) -> None:

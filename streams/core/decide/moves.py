@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from perdure.schemas.canonical import canonical
 from perdure.schemas.records import ApprovalRule, ToolSpec
 
 from .. import effects, keys
-from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS
+from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS, SUCCEEDED
 from ..policies import approval as approvals
 from ..policies.budget import used_up
-from ..state import Action
+from ..state import Action, Run
 from .decision import Decision
 
 RETENTION_MS: Final = 7 * 86_400_000
@@ -80,7 +81,8 @@ def propose(
     # Conditions see the arguments themselves: on a reference to a large value they would be false.
     arguments = decision.lookup.value(arguments)
     rules = approvals.evaluate(run, agent, tool, arguments, always)
-    title = approvals.title_of(tool, arguments)
+    name = _declared(tool, arguments)
+    twin = None if name is None else _twin(decision, name)
     arguments = decision.lookup.keep(arguments)
     data: dict[str, Any] = {
         "n": n,
@@ -91,7 +93,7 @@ def propose(
         "arguments": arguments,
         "effect": tool.effect,
         "has_query": tool.has_query,
-        "key": keys.idempotency_key(header.run_id, n, header.nonce),
+        "key": keys.idempotency_key(header.run_id, name or n, header.nonce),
         "timeout_seconds": tool.timeout_seconds,
         "rules": rules.evaluated,
     }
@@ -101,26 +103,86 @@ def propose(
         "step_id": step_id,
         "message": message,
         "call_id": call_id,
+        "twin": twin,
+        "keyed": name,
     }
     data.update({name: value for name, value in optional.items() if value is not None})
     if run.start.tools.get(tool.name) != tool:
         data["spec"] = msgspec.to_builtins(tool)
     actor = "policy:plan" if header.planned else f"model:{_model_name(decision)}"
     decision.emit("action_proposed", data, actor)
+    if twin is None:
+        _request_or_ask(decision, n, rules)
+    else:
+        put_forward(decision, n)
+
+
+def _declared(tool: ToolSpec, arguments: Any) -> str | None:
+    if not tool.key:
+        return None
+    return keys.declared(tool.name, canonical({name: arguments.get(name) for name in tool.key}))
+
+
+def _twin(decision: Decision, name: str) -> int | None:
+    """The last call of this run with the same declared key, unless it came to nothing.
+
+    The last, so that of three calls at once the third waits for the second, not both for the first.
+    """
+    run = decision.run
+    first = run.keyed(name)
+    lives = first is not None and (
+        first in run.header.open or run.action(first).status in SUCCEEDED
+    )
+    return first if lives else None
+
+
+def put_forward(decision: Decision, n: int) -> None:
+    """Let a proposed action go on: adopt its twin's result, wait for it, ask, or request."""
+    run = decision.run
+    action = run.action(n)
+    if action.twin is not None:
+        first = run.action(action.twin)
+        if first.status in SUCCEEDED:
+            decision.emit(
+                "action_adopted",
+                {"n": n, "result": first.result, "of": run.action_id(first.n)},
+            )
+            return
+        if first.n in run.header.open:
+            return  # `advance` comes here again once it is closed
+    tool = run.spec(action.target)
+    arguments = decision.lookup.value(action.arguments)
+    _request_or_ask(
+        decision,
+        n,
+        approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action)),
+    )
+
+
+def _plan_asks(run: Run, action: Action) -> bool:
+    return any(
+        step.id == action.step_id and step.approval == "always" for step in run.start.plan or ()
+    )
+
+
+def _request_or_ask(decision: Decision, n: int, rules: approvals.Rules) -> None:
     if not rules.asks:
         request(decision, n)
         return
+    run = decision.run
+    action = run.action(n)
+    tool = run.spec(action.target)
     question = approvals.open_question(
         run,
         kind="action",
         rule=rules.rule,
         now=decision.now,
-        title=title,
+        title=approvals.title_of(tool, decision.lookup.value(action.arguments)),
         action=n,
         tool=tool.name,
-        arguments=arguments,
+        arguments=action.arguments,
         effect=tool.effect,
-        reason=why,
+        reason=action.why,
         fired=rules.fired,
     )
     decision.emit("approval_requested", {"approval": msgspec.to_builtins(question)})

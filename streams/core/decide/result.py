@@ -395,25 +395,29 @@ def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Ref
     return None
 
 
-def _after_backoff(decision: Decision, action: Action) -> None:
+def call_anew(decision: Decision, n: int) -> None:
     """The next attempt, unless the key ran out while an attempt may have happened."""
+    action = decision.run.action(n)
     gone = effects.effect_now(decision.run, action, decision.now) != action.effect
-    if gone and action.ambiguous:
-        error = {
-            "kind": "unknown",
-            "code": "key_expired",
-            "message": "an attempt may have happened, and its key is too old to protect a second",
-        }
-        on_unknown(decision, action, error, {}, "engine")
-    else:
-        request(decision, action.n)
+    if not (gone and action.ambiguous):
+        request(decision, n)
+        return
+    error = {
+        "kind": "unknown",
+        "code": "key_expired",
+        "message": "an attempt may have happened, and its key is too old to protect a second",
+    }
+    if action.status != "backing_off":  # a failed call passes through it, as every new attempt may
+        data = {"n": n, "attempt": action.attempt, "error": error, "due": decision.now}
+        decision.emit("retry_scheduled", {**data, "ambiguous": True})
+    on_unknown(decision, decision.run.action(n), error, {}, "engine")
 
 
 def overdue(decision: Decision, action: Action) -> None:
     """An action's timer: a backoff is over, or an answer did not come."""
     status = action.status
     if status == "backing_off":
-        _after_backoff(decision, action)
+        call_anew(decision, action.n)
     elif status == "querying":
         ask_again(decision, action, "unanswered")
     elif status == "unknown":

@@ -33,8 +33,6 @@ def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision |
         return Refusal(
             f"agent: {task.agent} is unknown{_near(task.agent, lookup)}: apply it with `perdure apply`"
         )
-    if task.fork_of is not None:
-        return Refusal("fork_of: forks are not supported by this version")
     broken = _earlier_turns(task)
     if broken is not None:
         return Refusal(broken)

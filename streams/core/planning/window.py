@@ -109,7 +109,7 @@ def result_text(run: Run, action: Action) -> str:
             if spec and spec.sensitive
             else action.result
         )
-        return _json.encode(result).decode()
+        return _whose(run, action) + _json.encode(result).decode()
     error = action.error or {}
     if action.status == "rejected":
         reason = f" Reason: {error['message']}" if error.get("message") else ""
@@ -122,6 +122,23 @@ def result_text(run: Run, action: Action) -> str:
         code = f" ({error['code']})" if error.get("code") else ""
         return f"Error, {error.get('kind', 'internal')}{code}: {error.get('message', '')}"
     return "Not finished."
+
+
+def _whose(run: Run, action: Action) -> str:
+    """An adopted result answers an earlier call, whose other arguments may have been others."""
+    if action.twin is None:
+        return ""
+    first = run.action(action.twin)
+    while first.twin is not None and first.attempt == 0:
+        first = run.action(first.twin)
+    if action.attempt or first.arguments == action.arguments:
+        return ""
+    spec = run.start.tools.get(first.target)
+    shown = _masked(first.arguments, frozenset(spec.sensitive)) if spec else first.arguments
+    made = _json.encode(shown).decode()
+    return (
+        f"[Not called again: this is the result of {run.action_id(first.n)}, called with {made}] "
+    )
 
 
 def _masked(value: Any, names: frozenset[str]) -> Any:

@@ -1,0 +1,192 @@
+"""Forks: state as of a version, finished calls kept, nothing of theirs made again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from perdure.streams.core.apply import fold
+
+from .harness import BEGAN, Budget, PlanStep, World, accepted, refused, tool
+
+TOOLS = (
+    tool("look"),
+    tool("put", "idempotent"),
+    tool("pay", "external", key=["order"]),
+    tool("ask", "external", approval="always"),
+)
+
+
+def source() -> World:
+    """A model run: look and pay done, then another model call under way."""
+    made = World(*TOOLS)
+    made.start("refund order 7", session_id="s9", tenant="acme")
+    made.reply(None, ("look", {"q": 1}), ("pay", {"order": 7}))
+    made.answer(made.command("look"), result={"total": 5})
+    made.answer(made.command("pay"), result={"paid": 5})
+    return made
+
+
+def version_of(made: World, type: str, **data: Any) -> int:
+    """The version of the last event of a type whose data has these values."""
+    for event in reversed(made.events):
+        if event.type == type and data.items() <= event.data.items():
+            return event.version
+    raise AssertionError(f"no {type} {data}")
+
+
+def test_finished_actions_keep_results_and_keys_and_are_not_called() -> None:
+    first = source()
+    forked = World(*TOOLS)
+    accepted(forked.fork(first))
+    assert [(c.target, c.verb, c.action_id, c.attempt) for c in forked.sent] == [
+        ("m", "call", "r2/4", 2)
+    ]
+    for n in (2, 3):
+        assert forked.action(n).result == first.action(n).result
+        assert forked.action(n).key == first.action(n).key
+    assert forked.header.inherited == 4
+    assert (forked.header.user_id, forked.header.session_id, forked.header.tenant) == (
+        "uma",
+        "s9",
+        "acme",
+    )
+    assert first.command("m").request["messages"] == forked.command("m").request["messages"]
+    forked.reply(None, ("pay", {"order": 7}))
+    assert forked.action(5).result == {"paid": 5}, "its declared key stands for the finished call"
+    forked.reply("all done")
+    assert forked.outcome().complete
+    assert fold(forked.events).header == forked.header
+
+
+def test_the_source_goes_on_untouched() -> None:
+    first = source()
+    before = len(first.events)
+    World(*TOOLS).fork(first)
+    assert len(first.events) == before
+    first.reply("done")
+    assert first.status == "done"
+
+
+def test_an_earlier_version_forgets_what_came_later() -> None:
+    first = source()
+    at = version_of(first, "action_proposed", n=2)
+    forked = World(*TOOLS)
+    accepted(forked.fork(first, at))
+    assert [c.target for c in forked.sent] == ["look"]
+    assert forked.command("look").idempotency_key == "r2/2/dcba4321"
+    forked.answer(forked.command("look"), result={"total": 6})
+    assert forked.command("pay").idempotency_key.endswith("/dcba4321")
+
+
+def test_a_writing_call_that_was_open_refuses() -> None:
+    first = source()
+    at = version_of(first, "action_requested", n=3)
+    refused(World(*TOOLS).fork(first, at), "pay (r1/3)", "open then")
+
+
+@pytest.mark.parametrize("status", ["started", "unknown"])
+def test_a_doubtful_writing_call_refuses(status: str) -> None:
+    first = World(*TOOLS)
+    first.start()
+    first.reply(None, ("pay", {"order": 1}))
+    error = {"error": {"kind": "unknown", "code": "lost"}} if status == "unknown" else {}
+    first.answer(first.command("pay"), status, **error)
+    refused(World(*TOOLS).fork(first), "pay (r1/2)")
+
+
+def test_an_open_question_is_asked_anew() -> None:
+    first = World(*TOOLS)
+    first.start()
+    first.reply(None, ("ask", {}))
+    forked = World(*TOOLS)
+    forked.now = first.now + 3_600_000
+    accepted(forked.fork(first))
+    mine, theirs = forked.approval(), first.approval()
+    assert mine.open
+    assert mine.digest != theirs.digest
+    assert mine.expires_at - forked.now == theirs.expires_at - theirs.requested_at
+    refused(forked.decide("approve", approval_id="r1/a1"), "not of run")
+    accepted(forked.decide("approve", digest=mine.digest))
+    assert forked.command("ask").idempotency_key == "r2/2/dcba4321"
+
+
+def test_a_question_half_answered_refuses() -> None:
+    from .harness import agent, rule
+
+    twice = agent("ask", approvals=[rule(kind="action", tool="ask", required=2)])
+    first = World(*TOOLS, agent_spec=twice)
+    first.start()
+    first.reply(None, ("ask", {}))
+    first.decide("approve", "ann")
+    refused(World(*TOOLS).fork(first), "half answered")
+
+
+def test_an_approved_call_not_yet_made_refuses() -> None:
+    first = World(*TOOLS)
+    first.start()
+    first.reply(None, ("ask", {}))
+    first.decide("approve", "ann")
+    at = version_of(first, "approval_decided")
+    refused(World(*TOOLS).fork(first, at), "approved and not yet called")
+
+
+def test_a_run_that_had_ended_refuses() -> None:
+    first = source()
+    first.reply("done")
+    refused(World(*TOOLS).fork(first), "ended")
+    accepted(World(*TOOLS).fork(first, version_of(first, "step_started")))
+
+
+def test_something_undone_since_refuses() -> None:
+    first = source()
+    at = len(first.events)
+    undone = first.events[-1]
+    first.events.append(
+        type(undone)(**{name: getattr(undone, name) for name in undone.__struct_fields__})
+    )
+    first.events[-1].type = "compensation_started"
+    refused(World(*TOOLS).fork(first, at), "undone")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"version": 0}, "versions"),
+        ({"version": 999}, "versions"),
+        ({"hash": "beef"}, "hash"),
+        ({"agent": "other"}, "agent"),
+        ({"plan": [PlanStep(id="a", tool="look")]}, "plan"),
+        ({"input": "something else"}, "input"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(values: dict[str, Any], words: str) -> None:
+    refused(World(*TOOLS).fork(source(), **values), words)
+
+
+def test_a_broken_history_refuses() -> None:
+    first = source()
+    first.events[4].data = {**first.events[4].data, "forged": True}
+    refused(World(*TOOLS).fork(first), "broken at 5")
+
+
+def test_a_fork_may_lower_what_is_left_of_the_budget() -> None:
+    forked = World(*TOOLS)
+    forked.fork(source(), budget=Budget(steps=2))
+    assert forked.header.step == 2
+    forked.reply(None, ("look", {}))
+    forked.answer(forked.command("look"), result={})
+    assert forked.approval().kind == "budget"
+
+
+def test_a_plan_forked_between_its_steps_goes_on() -> None:
+    first = World(*TOOLS)
+    first.plan(PlanStep(id="a", tool="put"), PlanStep(id="b", tool="pay", arguments={"order": 1}))
+    first.answer(first.command("put"), result={})
+    at = version_of(first, "action_succeeded", n=1)
+    forked = World(*TOOLS)
+    accepted(forked.fork(first, at, deadline_at=BEGAN + 10_000_000))
+    assert forked.command("pay").action_id == "r2/2"
+    assert forked.header.deadline_at == BEGAN + 10_000_000
+    forked.answer(forked.command("pay"), result={})
+    assert forked.outcome().complete
