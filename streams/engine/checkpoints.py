@@ -31,6 +31,8 @@ from . import layout
 
 _HEADER_WEIGHT: Final = 2_000
 _ENTRY_WEIGHT: Final = 200
+_ENTRY_BYTES: Final = 400_000
+"""A decision of many large events is a snapshot: its records are apart, an entry is one record."""
 _size = msgspec.json.Encoder().encode
 
 
@@ -161,7 +163,8 @@ class Checkpoints:
         header = run.header
         key = layout.header(header.run_id)
         before: Live | None = ctx.recall(key)
-        if before is None or self._due(before.snapshot, decision):
+        size = _weight(decision.events)
+        if before is None or size > _ENTRY_BYTES or self._due(before.snapshot, decision):
             for where, value in snapshot_of(run):
                 ctx.put(where, value)
             for version in () if before is None else before.entries:
@@ -177,7 +180,7 @@ class Checkpoints:
             events=[[event.type, event.actor, event.data] for event in decision.events],
         )
         ctx.put(layout.journal(header.run_id, first), entry)
-        weight = before.weight + _ENTRY_WEIGHT + _weight(decision.events)
+        weight = before.weight + _ENTRY_WEIGHT + size
         entries = (*before.entries, first)
         ctx.remember(key, Live(header, run.writes, before.snapshot, entries, weight), weight)
 

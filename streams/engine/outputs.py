@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas import codec, records, topics
 from perdure.schemas.errors import RecordError
-from perdure.streams.core.decide.decision import Decision
+from perdure.streams.core.decide.decision import KEPT_INLINE, Decision
 from perdure.streams.core.effects import Command, effects
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.policies import outcome
@@ -22,7 +22,6 @@ from perdure.streams.runtime.processor import Context
 
 from . import layout
 
-CLAIM_CHECK_BYTES: Final = 256_000
 _HEADROOM: Final = 2_000  # key, headers, batch overhead
 _TYPES: Final = {
     topics.EVENTS: b"RunEvent",
@@ -40,14 +39,14 @@ class Outputs:
         self._blobs = blobs
         self._url = url
 
-    def keep(self, value: Any) -> Any:
-        """The value, or a reference to it in the blob store where its JSON is above 256 kB."""
+    def keep(self, value: Any, above: int = KEPT_INLINE) -> Any:
+        """The value, or a reference to it in the blob store where its JSON is ``above`` bytes."""
         if value is None or isinstance(value, bool | int | float):
             return value
-        if isinstance(value, str) and len(value) < CLAIM_CHECK_BYTES // 4:
+        if isinstance(value, str) and len(value) < above // 4:
             return value
         raw = _json.encode(value)
-        return value if len(raw) <= CLAIM_CHECK_BYTES else self.put(raw)
+        return value if len(raw) <= above else self.put(raw)
 
     def put(self, content: bytes) -> dict[str, Any]:
         """Store bytes by reference. A store that is out of reach stops the process, not the run."""
@@ -184,7 +183,7 @@ class Outputs:
         made = outcome.build(run)
         for name in ("result", "completed", "not_completed", "in_doubt", "compensated", "errors"):
             setattr(made, name, self.keep(getattr(made, name)))
-        made.text = made.text[:CLAIM_CHECK_BYTES]
+        made.text = made.text[:KEPT_INLINE]
         self._send(ctx, topics.OUTCOMES, key, codec.encode(made), run.header, ctx.partition)
 
     def _no_outcome(self, ctx: Context, key: bytes, header: Header) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from perdure.schemas import records, topics
 from perdure.schemas.records import AgentSpec, ToolSpec
 from perdure.streams.core.decide import task as task_decider
-from perdure.streams.core.decide.decision import Decision, Refusal
+from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
 from perdure.streams.core.decide.fork import fork
 from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
@@ -65,8 +65,8 @@ class EngineLookup:
     def value(self, value: Any) -> Any:
         return self._outputs.value(value)
 
-    def keep(self, value: Any) -> Any:
-        return self._outputs.keep(value)
+    def keep(self, value: Any, above: int = KEPT_INLINE) -> Any:
+        return self._outputs.keep(value, above)
 
 
 class EngineProcessor:
@@ -263,11 +263,6 @@ class EngineProcessor:
         run_id = new.run_id
         task = new.task
         task.input = self._outputs.keep(task.input)
-        if task.messages is not None:
-            task.messages = [
-                {**earlier, "content": self._outputs.keep(earlier.get("content"))}
-                for earlier in task.messages
-            ]
         topic_id = self._topic_id(record.topic)
         origin = {
             "topic": record.topic,

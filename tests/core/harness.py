@@ -137,7 +137,7 @@ class World:
     def value(self, value: Any) -> Any:
         return value
 
-    def keep(self, value: Any) -> Any:
+    def keep(self, value: Any, above: int = 0) -> Any:
         return value
 
     # --- what a test does --------------------------------------------------------------------

@@ -149,3 +149,51 @@ def test_release_that_breaks_again_is_refused(desk: Desk, monkeypatch: pytest.Mo
     verdict = desk.on(topics.VERDICTS)[-1]
     assert (verdict["accepted"], "quarantined again" in verdict["reason"]) == (False, True)
     assert layout.quarantine("r") in desk.store
+
+
+@pytest.mark.parametrize(("count", "size"), [(18, 60_000), (5, 250_000), (2, 500_000)])
+def test_calls_of_one_reply_that_add_up_are_all_made(desk: Desk, count: int, size: int) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", input="send them")
+    calls = [{"name": "call", "arguments": {"text": "z" * size}} for _ in range(count)]
+    desk.answer({"content": None, "tool_calls": calls, "finish_reason": "tool_calls"})
+    sent = desk.on("agent.commands.tools")
+    assert len(sent) == count
+    assert all(len(desk.engine._outputs.value(c["arguments"])["text"]) == size for c in sent)
+
+
+def test_arguments_of_a_plan_that_add_up_are_carried_out(desk: Desk) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    text = "z" * 60_000
+    steps = [
+        {"id": f"s{n}", "tool": "call", "arguments": {"n": n, "text": text}, "depends_on": []}
+        for n in range(18)
+    ]
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=steps)
+    sent = desk.on("agent.commands.tools")
+    assert [command["arguments"]["n"] for command in sent] == list(range(18))
+    assert {command["arguments"]["text"] for command in sent} == {text}
+
+
+def test_a_task_too_large_for_its_first_event_is_refused_with_sizes(desk: Desk) -> None:
+    desk.catalog(tool("call"), agent("call"))
+    turns = [{"role": "user", "content": "z" * 900} for _ in range(1_500)]
+    desk.feed(topics.TASKS, task_id="r", agent="demo", input="x", messages=turns)
+    assert "900000 fit" in desk.outcome()["text"]
+    assert [reason for _, reason, _ in desk.dead] == ["refused"]
+
+
+def test_many_long_reasons_do_not_add_up(desk: Desk) -> None:
+    people = [f"p{n}" for n in range(60)]
+    rule = ApprovalRule(kind="action", tool="call", approvers=people, required=60)
+    desk.catalog(tool("call", approval="always"), agent("call", approvals=[rule]))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
+    for person in people:
+        desk.feed(
+            topics.APPROVALS,
+            approval_id="r/a1",
+            decision="approve",
+            approver=person,
+            reason="because " * 2_400,
+        )
+    assert len(desk.on("agent.commands.tools")) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from perdure.schemas.records import RunEvent
@@ -16,6 +16,9 @@ from .changes import (
     plan_step,
     set_timer,
 )
+
+_REASON_TEXT: Final = 1_000
+"""Of each decision's reason, on a question that many may answer; the event has all of it."""
 
 
 def approval_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
@@ -36,8 +39,10 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     found = run.approval(n)
     assert found is not None
     approval = copy.copy(found)
-    entry = {key: data.get(key) for key in ("decision", "approver", "reason", "verified")} | {
-        "at": event.at
+    reason = data.get("reason")
+    entry = {key: data.get(key) for key in ("decision", "approver", "verified")} | {
+        "at": event.at,
+        "reason": None if reason is None else reason[:_REASON_TEXT],
     }
     if data.get("arguments") is not None:  # a modify: the count starts again on the new digest
         approval.arguments = data["arguments"]

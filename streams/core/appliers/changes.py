@@ -12,6 +12,8 @@ from ..lifecycle import action_may
 from ..state import Action, Approval, Message, Run
 
 _ERRORS_KEPT: Final = 20
+_ERROR_TEXT: Final = 2_000
+"""Of each, in the header, which is bounded; the whole text is the action's and the event's."""
 _json = msgspec.json.Encoder()
 
 
@@ -84,7 +86,7 @@ def call_status(run: Run, action: Action, event: RunEvent, status: str, code: st
 
 
 def note_error(run: Run, action: Action | None, error: dict[str, Any]) -> None:
-    entry = dict(error)
+    entry = {**error, "message": str(error.get("message") or "")[:_ERROR_TEXT]}
     if action is not None:
         entry["action_id"] = run.action_id(action.n)
     run.header.errors = [*run.header.errors, entry][-_ERRORS_KEPT:]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
+import msgspec
 from perdure.schemas.records import AgentSpec, RunEvent, ToolSpec
 
 from .. import events
 from ..apply import begin, evolve
 from ..state import Header, Run
+
+KEPT_INLINE: Final = 256_000
+"""Larger values travel as a reference (contract section 3)."""
+_TOGETHER: Final = 400_000
+_encode = msgspec.json.Encoder().encode
 
 
 class Lookup(Protocol):
@@ -24,8 +31,16 @@ class Lookup(Protocol):
     def value(self, value: Any) -> Any:
         """A free-form value, read from the blob store where it is a reference."""
 
-    def keep(self, value: Any) -> Any:
-        """The value, or a reference to it in the blob store where it is large."""
+    def keep(self, value: Any, above: int = KEPT_INLINE) -> Any:
+        """The value, or a reference to it in the blob store where its JSON is ``above`` bytes."""
+
+
+def fitting(lookup: Lookup, values: Sequence[Any]) -> list[Any]:
+    """Values of one record: by reference each that is large, or that all together are too large."""
+    if sum(len(_encode(value)) for value in values) <= _TOGETHER:
+        return [lookup.keep(value) for value in values]
+    share = max(1_000, _TOGETHER // (2 * len(values)))
+    return [lookup.keep(value, share) for value in values]
 
 
 class Refusal:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from perdure.schemas.records import AgentSpec, Task, ToolSpec
+from perdure.schemas.records import AgentSpec, PlanStep, Task, ToolSpec
 
 from ..planning import model_loop, plan
 from ..policies.budget import lowered
 from ..state import Header
-from .decision import Decision, Lookup, Refusal
+from .decision import Decision, Lookup, Refusal, fitting
 from .flow import advance
 from .inputs import StartTask
+
+MAX_STARTED_BYTES: Final = 900_000
+"""Of ``run_started``: what we write stays under 1,000,000 bytes."""
+_encode = msgspec.json.Encoder().encode
 
 
 def wants(task: Task, lookup: Lookup) -> str | None:
@@ -54,14 +58,20 @@ def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision |
         "definition": definition(agent),
         "tools": {name: msgspec.to_builtins(tool) for name, tool in tools.items()},
         "input": task.input,
-        "plan": None if task.plan is None else msgspec.to_builtins(task.plan),
-        "messages": task.messages,
+        "plan": None if task.plan is None else _fitting_plan(task.plan, lookup),
+        "messages": None if task.messages is None else _fitting_turns(task.messages, lookup),
         "budget": msgspec.to_builtins(lowered(agent.budget, task.budget)),
         "deadline_at": task.deadline_at,
         "nonce": message.nonce,
         "digest": message.digest,
         "origin": message.origin,
     }
+    size = len(_encode(data))
+    if size > MAX_STARTED_BYTES:
+        return Refusal(
+            f"the task and its agent's definition are {size} bytes of JSON with large values taken "
+            f"out; at most {MAX_STARTED_BYTES} fit into a run's first event"
+        )
     header = Header(
         run_id=message.run_id,
         agent=task.agent,
@@ -79,6 +89,22 @@ def definition(agent: AgentSpec) -> dict[str, Any]:
     """The agent as `run_started` keeps it."""
     made: dict[str, Any] = msgspec.to_builtins(agent)
     return made
+
+
+def _fitting_plan(steps: list[PlanStep], lookup: Lookup) -> list[dict[str, Any]]:
+    plan: list[dict[str, Any]] = [msgspec.to_builtins(step) for step in steps]
+    undoing = [step["compensate"] for step in plan if step.get("compensate")]
+    holders = [part for part in (*plan, *undoing) if part.get("arguments")]
+    for part, arguments in zip(
+        holders, fitting(lookup, [part["arguments"] for part in holders]), strict=True
+    ):
+        part["arguments"] = arguments
+    return plan
+
+
+def _fitting_turns(turns: list[dict[str, Any]], lookup: Lookup) -> list[dict[str, Any]]:
+    contents = fitting(lookup, [turn.get("content") for turn in turns])
+    return [{**turn, "content": content} for turn, content in zip(turns, contents, strict=True)]
 
 
 def _earlier_turns(task: Task) -> str | None:

@@ -13,7 +13,7 @@ from referencing.jsonschema import EMPTY_REGISTRY
 
 from .. import keys
 from ..decide import moves
-from ..decide.decision import Decision
+from ..decide.decision import Decision, fitting
 from ..effects import why_name
 from ..state import Action
 
@@ -82,11 +82,12 @@ def replied(
     base = run.header.messages
     first = base + 1
     made: list[dict[str, Any]] = []
+    checked = [_check(decision, call) for call in calls]
+    kept = fitting(decision.lookup, [arguments for _, _, arguments, _, _ in checked])
     good: list[tuple[int, str, ToolSpec, dict[str, Any], str | None]] = []
-    for position, call in enumerate(calls):
+    for position, (name, tool, _, why, error) in enumerate(checked):
         call_id = f"c{base}_{position}"
-        name, tool, arguments, why, error = _check(decision, call)
-        arguments = decision.lookup.keep(arguments)
+        arguments = kept[position]
         entry: dict[str, Any] = {"id": call_id, "name": name, "arguments": arguments}
         if error is not None or tool is None:
             entry["error"] = error
