@@ -458,9 +458,7 @@ class World:
     def apply(self, *agents: AgentSpec) -> None:
         """Write agents to the catalog."""
         for agent in agents:
-            self.broker.produce(
-                topics.CATALOG, f"agent/{agent.name}".encode(), codec.encode(agent)
-            )
+            self.broker.produce(topics.CATALOG, f"agent/{agent.name}".encode(), codec.encode(agent))
 
     def submit(self, task_id: str | None = None, **task: Any) -> str:
         """Put a task on ``agent.tasks``; its run's id (``run-<n>`` if none is given)."""
