@@ -124,6 +124,11 @@ class SimExecutor:
         self.answer_after = 0.0
         """Set by the outside inside a ``def`` tool: how long its answer takes."""
 
+    @property
+    def busy(self) -> bool:
+        """Something runs here."""
+        return bool(self._tasks)
+
     def spawn(self, job: Job) -> None:
         if not self._host.alive:
             return

@@ -86,9 +86,13 @@ class Outside:
         self.calm = False
         self.effects: list[Effect] = []
         self.by_key: Counter[str] = Counter()
+        self.by_action: Counter[str] = Counter()
         self.begun: Counter[tuple[str, int]] = Counter()
+        self.violations: list[str] = []
+        """Calls that should never have been made."""
         self.on_the_way: Counter[str] = Counter()
         self.kept: dict[str, Any] = {}
+        self._ways: Counter[str] = Counter()
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -104,18 +108,26 @@ class Outside:
         self, context: ToolContext, tool: str, effect: str, arguments: Any, settle: float
     ) -> Any:
         """The same of a ``def`` tool: it is over at once, its answer comes later."""
-        fate = self._send(context, tool, effect, arguments, settle)
+        fate = self._send(context, tool, effect, arguments, settle, blocking=True)
         self._ground.answer_after(fate.answer_after)
-        if fate.lands and fate.answer is None:
-            return self._result(context.idempotency_key, tool, effect, context, arguments)
         return self._answer(context, fate)
 
     def _send(
-        self, context: ToolContext, tool: str, effect: str, arguments: Any, settle: float
+        self,
+        context: ToolContext,
+        tool: str,
+        effect: str,
+        arguments: Any,
+        settle: float,
+        blocking: bool = False,
     ) -> Fate:
         key = context.idempotency_key
         self.begun[context.action_id, context.attempt] += 1
+        if effect == "external":
+            self._judge(context, tool)
         fate = self._fate(effect, settle)
+        if blocking and fate.answer is None:
+            fate.land_after = 0.0  # it has its answer in hand when it returns
         self._ground.happened(
             f"outside: {tool} of {context.action_id} attempt {context.attempt}: {_told(fate)}"
         )
@@ -124,12 +136,28 @@ class Outside:
             return fate
         if fate.lands:
             self.on_the_way[key] += 1
+            self._ways[context.action_id] += 1
             made = Effect(tool, key, context.action_id, context.attempt, arguments)
             if fate.land_after <= 0:
                 self._land(made, effect)
             else:
                 self._ground.later(fate.land_after, lambda: self._land(made, effect))
         return fate
+
+    def on_the_way_of(self, action_id: str) -> bool:
+        """A request of this action has not landed yet."""
+        return self._ways[action_id] > 0
+
+    def _judge(self, context: ToolContext, tool: str) -> None:
+        """Invariant 2 at the moment it would be broken."""
+        key = context.idempotency_key
+        what = f"{tool} of {context.action_id} attempt {context.attempt}"
+        if self.begun[context.action_id, context.attempt] > 1:
+            self.violations.append(f"2: {what} began a second time")
+        if self.by_key[key]:
+            self.violations.append(f"2: {what} was called though it had happened")
+        elif self.on_the_way[key]:
+            self.violations.append(f"2: {what} was called with a request still on its way")
 
     def _fate(self, effect: str, settle: float) -> Fate:
         chance = self._chance
@@ -170,25 +198,14 @@ class Outside:
 
     def _land(self, made: Effect, effect: str) -> None:
         self.on_the_way[made.key] -= 1
-        self._result(made.key, made.tool, effect, None, made.arguments, made)
-        self._ground.landed(made.tool)
-
-    def _result(
-        self,
-        key: str,
-        tool: str,
-        effect: str,
-        context: ToolContext | None,
-        arguments: Any,
-        made: Effect | None = None,
-    ) -> Any:
-        """The first effect's result; a new effect if ``made`` is one."""
-        if made is not None and not (effect == "idempotent" and key in self.kept):
+        self._ways[made.action_id] -= 1
+        if not (effect == "idempotent" and made.key in self.kept):
             self.effects.append(made)
-            self.by_key[key] += 1
-            self.kept[key] = {"tool": tool, "n": len(self.effects)}
-            self._ground.happened(f"outside: {tool} of {made.action_id} HAPPENED")
-        return self.kept.get(key, {"tool": tool, "n": 0})
+            self.by_key[made.key] += 1
+            self.by_action[made.action_id] += 1
+            self.kept[made.key] = {"tool": made.tool, "n": len(self.effects)}
+            self._ground.happened(f"outside: {made.tool} of {made.action_id} HAPPENED")
+        self._ground.landed(made.tool)
 
     def _answer(self, context: ToolContext, fate: Fate) -> Any:
         if fate.answer is not None:
@@ -212,13 +229,6 @@ class Outside:
             said = UNCLEAR
         self._ground.happened(f"outside: query of {context.action_id}: {said!r:.40}")
         return said
-
-    # --- what people see -----------------------------------------------------------------------
-
-    def settled(self, key: str) -> bool:
-        """No request with this key is on its way."""
-        return self.on_the_way[key] == 0
-
 
 def _nothing(chance: random.Random) -> Exception:
     return chance.choice(

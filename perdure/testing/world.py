@@ -79,7 +79,15 @@ class Outage:
     seconds: float = 5.0
 
 
-Strike = Crash | Stop | Fail | Outage
+@dataclass(frozen=True, slots=True)
+class LateCommit:
+    """kill -9 with the commit on the wire: it arrives after so many seconds."""
+
+    seconds: float = 1.0
+    restart_after: float = 0.5
+
+
+Strike = Crash | Stop | Fail | Outage | LateCommit
 
 
 class _BrokerClock:
@@ -266,6 +274,21 @@ class World:
             process.life.clock.skew_ms = process.skew_ms
             process.life.wake_cycles()
 
+    def cut(self, name: str, seconds: float) -> None:
+        """The network of a process is gone for a while."""
+        life = self.processes[name].life
+        if life is None:
+            return
+        self.say(f"{name} is cut off for {seconds:.1f} s")
+        self.broker.cut(name)
+
+        def heal() -> None:
+            if life.alive:
+                self.say(f"{name} has its network back")
+                self.broker.heal(name)
+
+        self.later(seconds, heal)
+
     def broker_down(self, seconds: float) -> None:
         if not self.broker.is_down:
             self.say(f"the broker is down for {seconds:.1f} s")
@@ -313,11 +336,32 @@ class World:
                     self._do(life, at, each.what)
                     return
 
+    def passing(self, where: str, side: str) -> None:
+        """A point that no process passes itself: it strikes the one that runs calls."""
+        armed = self._armed.get((where, side))
+        self.reached[where, side] += 1
+        if armed:
+            armed[0].left -= 1
+            busy = [p.life for p in self.processes.values() if p.life and p.life.executor.busy]
+            if armed[0].left <= 0 and busy:
+                what = armed.pop(0).what
+                life = self.chance.choice(busy)
+                self.struck[type(what).__name__, where, side] += 1
+                self.say(f"{life.name}: {type(what).__name__.lower()} {side} {where}")
+                if isinstance(what, Stop):
+                    self.stop(life.name, what.seconds)
+                elif isinstance(what, Outage):
+                    self.broker_down(what.seconds)
+                else:
+                    self.crash(life.name)
+
     def _do(self, life: Life, at: tuple[str, str], what: Strike) -> None:
         where, side = at
         self.struck[type(what).__name__, where, side] += 1
         self.say(f"{life.name}: {type(what).__name__.lower()} {side} {where}")
-        if isinstance(what, Crash):
+        if isinstance(what, LateCommit):
+            self.broker.commit_late(life.name, what.seconds)
+        if isinstance(what, Crash | LateCommit):
             self.crash(life.name, what.restart_after)
             raise Killed(life.name)
         if isinstance(what, Fail):

@@ -80,7 +80,7 @@ class RocksStores:
             raise StoreFailed(f"the store at {path} can't be opened: {e}") from e
         except Exception as e:  # rocksdict has no exception classes: the text must do
             text = str(e)
-            if "lock" in text.lower():
+            if _is_held(text):
                 raise StoreBusy(f"the store at {path} is still held: {text}") from e
             if _is_corrupt(text):
                 raise StoreCorrupt(text) from e
@@ -119,6 +119,11 @@ def _scanned(
     finally:
         del pairs
         del options
+
+
+def _is_held(text: str) -> bool:
+    """Not by the word alone: a corrupt *block* is no lock, and the text also names the path."""
+    return text.startswith("IO error: ") and ("While lock file: " in text or "lock hold by" in text)
 
 
 def _is_corrupt(text: str) -> bool:

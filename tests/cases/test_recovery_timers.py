@@ -72,10 +72,7 @@ def test_r05_a_worker_that_never_answers_is_a_handover_in_the_end(
     assert [command["attempt"] for command in commands] == [1, 2, 3]
     assert len({command["idempotency_key"] for command in commands}) == 1
     question = desk.on(topics.PENDING)[-1]
-    assert (question["run_id"], question["kind"]) == (
-        "r05",
-        "handover" if effect == "read_only" else question["kind"],
-    )
+    assert (question["run_id"], question["kind"]) == ("r05", "handover")
     assert "cancel_run" in question["allowed_decisions"]
 
 
@@ -88,11 +85,9 @@ def test_r05_a_silent_external_call_is_asked_about_and_not_made_again(desk: Desk
     assert desk.on(topics.PENDING)[-1]["kind"] == "in_doubt"
 
 
-@pytest.mark.parametrize("number", [0, 50])
-def test_r05_cancelled_runs_in_backoff_emit_nothing_more(desk: Desk, number: int) -> None:
-    """200 runs by four tests' worth of ids would take longer than a fast test may."""
+def test_r05_cancelled_runs_in_backoff_emit_nothing_more(desk: Desk) -> None:
     desk.catalog(tool("call"), agent("call"))
-    runs = [f"r{n}" for n in range(number, number + 50)]
+    runs = [f"r{n}" for n in range(inputs.of("R05.2")["steps"][0][2])]
     for run_id in runs:
         desk.feed(topics.TASKS, task_id=run_id, agent="demo", plan=[{"id": "a", "tool": "call"}])
         fails(desk, desk.on(COMMANDS)[-1], "transient", retry_after_seconds=30)

@@ -71,10 +71,10 @@ async def gift(context: ToolContext, ref: str, late: float = 0, slow: float = 0)
     return await _do("gift", context, ref, late, slow)
 
 
-@tool("down", effect="read_only", timeout_seconds=10, retry={"attempts": 50, "first_wait_seconds": 60, "longest_wait_seconds": 120})  # fmt: skip
+@tool("down", effect="read_only", timeout_seconds=10, retry={"attempts": 50, "first_wait_seconds": 20, "longest_wait_seconds": 20})  # fmt: skip
 async def down(context: ToolContext, ref: str) -> Any:
     """A service that is never there: its runs sit in backoff."""
     await line_client.exchange(
         {"verb": "do", "tool": "down", "ref": ref, "key": context.idempotency_key, "deadline_at": context.deadline_at}
     )  # fmt: skip
-    raise TransientError("it is down", retry_after_seconds=120)
+    raise TransientError("it is down")

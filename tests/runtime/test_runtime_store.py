@@ -100,6 +100,21 @@ def test_a_corrupt_store_says_so(tmp_path: Path) -> None:
     stores.open(0).close()
 
 
+def test_a_corrupt_block_is_not_taken_for_a_lock(tmp_path: Path) -> None:
+    """RocksDB finds it while it opens, and its text has the word in it."""
+    stores = RocksStores(tmp_path)
+    store = stores.open(0)
+    store.write({b"k": b"v" * 100}, StoreMeta(1, "id", 0))
+    store.close()
+    stores.open(0).close()  # what stood in the log is in a table now
+    for table in (tmp_path / "p0").glob("*.sst"):
+        content = bytearray(table.read_bytes())
+        content[: len(content) // 2] = b"\xa5" * (len(content) // 2)
+        table.write_bytes(bytes(content))
+    with pytest.raises(StoreCorrupt):
+        stores.open(0).get(b"k")
+
+
 @pytest.mark.parametrize(
     ("prefix", "bound"), [(b"a", b"b"), (b"a\xff", b"b"), (b"\xff", None), (b"", None)]
 )

@@ -1,0 +1,130 @@
+"""What goes wrong in the chaotic phase of a seed, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from perdure.streams.runtime.errors import (
+    Aborted,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFailed,
+    Unanswered,
+)
+
+from .world import Crash, Fail, LateCommit, Outage, Stop, Strike, World
+
+SPOTS: Final[dict[str, int]] = {
+    "admin.committed": 8, "admin.ends": 10, "admin.partition_counts": 4,
+    "admin.set_group_timeouts": 4, "admin.starts": 8, "admin.topic_ids": 8,
+    "consumer.commit": 8, "consumer.membership": 25, "consumer.poll": 200, "consumer.start": 6,
+    "consumer.subscribe": 4, "outside.land": 4, "plain.send": 8, "producer.begin": 30,
+    "producer.commit": 30, "producer.send": 150, "producer.send_offsets": 30, "producer.start": 4,
+    "producer.abort": 1, "reader.add": 4, "reader.poll": 100, "reader.remove": 2,
+    "store.open": 5, "store.wipe": 1, "store.write": 40, "tool.external": 3, "tool.idempotent": 3,
+    "tool.query": 2, "tool.read_only": 2, "consumer.close": 1, "producer.close": 1,
+    "kafka.abort_open_transaction": 1,
+}  # fmt: skip
+"""Every call of a port that can be struck, and how often it comes at most worth waiting for."""
+FAVOURED: Final = (
+    "producer.commit", "producer.send_offsets", "store.write", "tool.external", "tool.external",
+    "tool.idempotent", "tool.query", "outside.land", "plain.send", "consumer.commit",
+)  # fmt: skip
+_FAILURES: Final[tuple[tuple[str, str, Callable[[], Exception]], ...]] = (
+    ("producer.commit", "before", lambda: Aborted("made up")),
+    ("producer.send_offsets", "before", lambda: Aborted("made up")),
+    ("producer.send", "before", lambda: Aborted("made up")),
+    ("producer.commit", "after", lambda: OutcomeUnknown("made up")),
+    ("consumer.commit", "before", lambda: Unanswered("made up")),
+    ("store.write", "before", lambda: StoreFailed("made up")),
+    ("store.write", "after", lambda: StoreFailed("made up")),
+    ("store.open", "before", lambda: StoreBusy("made up")),
+    ("store.open", "before", lambda: StoreCorrupt("made up")),
+)
+NOT_SENT_YET: Final = ("tool.external", "tool.idempotent", "tool.read_only")
+"""A process stopped here has not sent its request: for longer than a settle time nothing but the
+service itself could tell, so such stops are short."""
+
+
+class Faults:
+    """Plans a seed's faults: strikes at points, and what happens to processes at some time."""
+
+    def __init__(self, world: World, seconds: float, jumps: bool, chance: random.Random) -> None:
+        self._world = world
+        self._chance = chance
+        self._jumps = jumps
+        for _ in range(chance.choice((0, 1, 2, 3, 5, 8))):
+            self._strike()
+        for _ in range(chance.choice((0, 1, 2, 3))):
+            world.later(chance.uniform(0.2, seconds), self._happen)
+        if jumps:
+            world.later(chance.uniform(0.2, seconds), self._jump)
+
+    def _strike(self) -> None:
+        chance = self._chance
+        roll = chance.random()
+        if roll < 0.1:
+            where, side, error = chance.choice(_FAILURES)
+            self._world.strike(where, side, Fail(error), nth=self._nth(where))
+            return
+        where = chance.choice(FAVOURED) if chance.random() < 0.5 else chance.choice(list(SPOTS))
+        side = chance.choice(("before", "after"))
+        what: Strike
+        if roll < 0.6:
+            what = Crash(chance.choice((0.01, 0.5, 3.0, 12.0)))
+        elif roll < 0.8:
+            longest = 0.8 if where in NOT_SENT_YET and side == "before" else 14.0
+            what = Stop(chance.uniform(0.0, chance.choice((0.05, longest))))
+        elif roll < 0.92:
+            what = Stop(chance.uniform(0.0001, 0.02))
+        elif roll < 0.96:
+            what = Outage(chance.uniform(0.1, 12.0))
+        else:
+            where, side = "producer.commit", "before"
+            what = LateCommit(chance.uniform(0.0, 12.0), chance.choice((0.01, 0.5, 3.0)))
+        self._world.strike(where, side, what, nth=self._nth(where))
+
+    def _nth(self, where: str) -> int:
+        return self._chance.randint(1, self._chance.choice((1, 3, SPOTS[where])))
+
+    def _name(self) -> str:
+        return self._chance.choice(list(self._world.processes))
+
+    def _happen(self) -> None:
+        """Something from outside happens to a process, or to the broker."""
+        chance, world = self._chance, self._world
+        name = self._name()
+        process = world.processes[name]
+        kind = chance.randrange(10)
+        if kind == 0:
+            world.crash(name, chance.choice((0.01, 1.0, 8.0)))
+        elif kind == 1:
+            world.stop(name, chance.uniform(0.5, 15.0))
+        elif kind == 2:
+            world.drain(name, chance.uniform(1.0, 10.0))
+        elif kind == 3:
+            world.crash(name, chance.uniform(5.0, 20.0))  # vanished for a while
+        elif kind == 4:
+            world.crash(name, 0.5)
+            process.disk.lose()
+        elif kind == 5:
+            world.crash(name, 0.5)
+            process.disk.go_stale()
+        elif kind == 6:
+            if chance.random() < 0.5:
+                world.crash(name, 0.5)
+            process.disk.go_corrupt()
+        elif kind == 7:
+            world.broker_down(chance.uniform(0.2, 15.0))
+        elif kind == 8:
+            world.cut(name, chance.uniform(0.5, 12.0))
+        else:
+            process.disk.failing = True
+            world.later(chance.uniform(0.5, 5.0), lambda: setattr(process.disk, "failing", False))
+
+    def _jump(self) -> None:
+        ms = self._chance.choice((-600_000, -20_000, -2_000, 2_000, 30_000, 600_000))
+        self._world.jump_clock(self._name(), ms)

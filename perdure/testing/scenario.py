@@ -1,0 +1,340 @@
+"""What one seed makes of a world: tools of every effect, agents, tasks, people, faults.
+
+The seed chooses everything. A chaotic phase, in which processes are struck at any call of their
+ports, is followed by a quiet one: nothing new is broken, people answer, and all must come to rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from perdure.connectors.models.provider import Provider
+from perdure.connectors.tool import Answer, Found, Tool, ToolContext, tool
+from perdure.connectors.worker import WorkerProcessor
+from perdure.schemas import topics
+from perdure.schemas.records import (
+    AgentSpec,
+    ApprovalRule,
+    BudgetPolicy,
+    Checkpoint,
+    ModelSpec,
+    RetryPolicy,
+    Window,
+)
+
+from .broker import BrokerDown
+from .faults import Faults
+from .invariants import Asked, Judge
+from .model import ChanceModel
+from .outside import Habits, Outside
+from .people import People
+from .world import World
+
+CHAOS_SECONDS: Final = (8.0, 30.0)
+REST_SECONDS: Final = 6 * 3600.0
+"""Simulated time within which everything must come to rest in the quiet phase."""
+ASKS_ALWAYS: Final = frozenset({"wild"})
+
+
+class _Ground:
+    """The world as the outside knows it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.later = world.later
+        self.happened = world.say
+
+    def landed(self, tool: str) -> None:
+        self._world.passing("outside.land", "after")
+
+    def answer_after(self, seconds: float) -> None:
+        running = self._world.running
+        if running is not None:
+            running.executor.answer_after = min(seconds, 1e6)
+
+
+class Scenario:
+    """One seed's world, ready to `run`. ``worker_kind`` is for tests that break it."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        worker_kind: type[WorkerProcessor] = WorkerProcessor,
+        prepare: Callable[[World], None] | None = None,
+    ) -> None:
+        self.chance = chance = random.Random(f"{seed}/scenario")
+        self.world = World(seed, partitions=chance.choice((1, 2, 2, 3)))
+        jumps = chance.random() < 0.25
+        habits = Habits(
+            well=chance.choice((0.4, 0.7, 0.9)),
+            late=not jumps,
+            unclear=chance.choice((0.0, 0.15, 0.4)),
+        )
+        self.outside = Outside(random.Random(f"{seed}/outside"), _Ground(self.world), habits)
+        self.asked = Asked()
+        self.judge = Judge(self.world, self.outside, self.asked, asks_always=ASKS_ALWAYS)
+        self.world.on_tick.append(self.judge.look)
+        self.people = People(
+            self.world, self.outside, self.asked, random.Random(f"{seed}/people")
+        )
+        self.tools = tools(self.outside, chance)
+        self.model = ChanceModel(
+            random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
+        )
+        if prepare is not None:
+            prepare(self.world)
+        makers: dict[str, Callable[[], Provider]] = {"python": lambda: self.model}
+        engines, workers = chance.choice(((1, 1), (2, 1), (2, 2), (1, 2)))
+        for n in range(engines):
+            self.world.add_engine(f"engine-{n + 1}", skew_ms=chance.randrange(-500, 500))
+        for n in range(workers):
+            self.world.add_worker(
+                f"worker-{n + 1}",
+                self.tools,
+                models=makers,
+                kind=worker_kind,
+                skew_ms=chance.randrange(-500, 500),
+            )
+        self.agents = [agent("planner", self.tools, chance), agent("thinker", self.tools, chance)]
+        self.world.apply(*self.agents)
+        self.chaos = chance.uniform(*CHAOS_SECONDS)
+        self._clients()
+        Faults(self.world, self.chaos, jumps, random.Random(f"{seed}/faults"))
+
+    # --- the course ----------------------------------------------------------------------------
+
+    def run(self) -> list[str]:
+        """To the end; what is wrong, the first first (empty: nothing)."""
+        world, judge = self.world, self.judge
+        with world:
+            world.run_until(lambda: bool(judge.wrong), self.chaos)
+            if judge.wrong:
+                return judge.wrong
+            world.say("the quiet phase begins")
+            world.heal()
+            self.outside.calm = self.model.calm = self.people.willing = True
+            self._nudge()
+            rested = world.run_until(lambda: bool(judge.wrong) or judge.at_rest, REST_SECONDS)
+            if judge.wrong:
+                return judge.wrong
+            if not rested:
+                world.say("it does not come to rest")
+            # Requests held for an unknown run wait 30 s, a task for its agent 10 s.
+            world.run_until(lambda: bool(judge.wrong), 45.0)
+            return judge.judge()
+
+    def _nudge(self) -> None:
+        """Somebody sees to it that no run stays paused."""
+        for run_id, run in self.judge.runs.items():
+            if run.paused and run.status not in ("done", "failed", "cancelled"):
+                self.people.control(run_id, "resume")
+        if not self.judge.at_rest:
+            self.world.later(60.0, self._nudge)
+
+    # --- what clients do -----------------------------------------------------------------------
+
+    def _clients(self) -> None:
+        chance = self.chance
+        for n in range(chance.choice((1, 2, 2, 3))):
+            self.world.later(chance.uniform(0.0, 0.6 * self.chaos), self._client(f"run-{n}"))
+        for _ in range(chance.choice((0, 0, 1, 2, 3))):
+            self.world.later(chance.uniform(1.0, self.chaos), self._steer)
+        for _ in range(chance.choice((0, 0, 1))):
+            self.world.later(chance.uniform(0.0, self.chaos), self._garbage)
+
+    def _client(self, run_id: str) -> Callable[[], None]:
+        chance = self.chance
+        task: dict[str, Any] = {"task_id": run_id, "input": {"amount": chance.choice((3, 500))}}
+        task["user_id"] = "uma"
+        if chance.random() < 0.6:
+            task |= {"agent": "planner", "plan": plan(chance, [t.name for t in self.tools])}
+        else:
+            task["agent"] = "thinker"
+        kind = "run"
+        if chance.random() < 0.06:
+            task["agent"], kind = "nobody", "refused"
+        if chance.random() < 0.1:
+            task["deadline_at"] = self.world.time.now_ms() + chance.choice((5_000, 60_000))
+        if chance.random() < 0.1:
+            task["budget"] = {"steps": chance.choice((1, 2))}
+
+        def submit() -> None:
+            there = self.people.send(topics.TASKS, task, run_id)
+            if there is None:
+                self.world.later(0.7, submit)
+                return
+            self.world.say(f"client: {run_id} for {task['agent']}")
+            self.asked.tasks[run_id] = kind
+            if kind == "refused":
+                self.asked.buried[topics.TASKS, *there] = "refused"
+            if chance.random() < 0.2:
+                self.world.later(chance.uniform(0.0, 5.0), lambda: self._twice(task, run_id, kind))
+
+        return submit
+
+    def _twice(self, task: dict[str, Any], run_id: str, kind: str) -> None:
+        """The same again is ignored; something else under the same id is a conflict."""
+        if kind != "run":
+            return
+        other = self.chance.random() < 0.5
+        there = self.people.send(topics.TASKS, {**task, "input": "other"} if other else task, run_id)
+        if there is not None and other:
+            self.asked.buried[topics.TASKS, *there] = "conflict"
+
+    def _steer(self) -> None:
+        chance = self.chance
+        run_id = chance.choice((*self.asked.tasks, "unheard-of"))
+        command = chance.choice(("cancel", "pause", "resume", "message", "extend", "retry"))
+        more: dict[str, Any] = {}
+        if command == "message":
+            more["content"] = "hello"
+        elif command == "extend":
+            more["budget"] = {"steps": 1}
+        if chance.random() < 0.3:
+            more["request_id"] = f"steer-{chance.randrange(3)}"
+        if chance.random() < 0.1:
+            more["expected_version"] = 3
+        self.people.control(run_id, command, **more)
+        if chance.random() < 0.2:
+            self.people.control(run_id, command, **more)
+
+    def _garbage(self) -> None:
+        """Records nobody can read: to the dead letters, and no harm done."""
+        topic = self.chance.choice((topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL))
+        raw = self.chance.choice((b"\xff\xfe", b"{", b"[]", b'{"a": 1, "a": 2}', b""))
+        try:
+            partition, offset = self.world.broker.produce(topic, b"x", raw)
+        except BrokerDown:
+            return
+        self.asked.buried[topic, partition, offset] = "unreadable"
+
+
+# --- tools, agents, plans --------------------------------------------------------------------------
+
+
+def tools(outside: Outside, chance: random.Random) -> list[Tool[..., Any]]:
+    """Tools of every effect, with and without a query, `async def` and `def`."""
+    seconds = chance.choice((1.0, 3.0))
+    long = chance.choice((4.0, 9.0))
+
+    @tool("look", effect="read_only", timeout_seconds=seconds)
+    async def look(context: ToolContext, amount: int) -> Any:
+        return await outside.call(context, "look", "read_only", {"amount": amount}, seconds)
+
+    @tool("put", effect="idempotent", timeout_seconds=seconds)
+    def put(context: ToolContext, amount: int) -> Any:
+        return outside.call_blocking(context, "put", "idempotent", {"amount": amount}, seconds)
+
+    @tool("putq", effect="idempotent", timeout_seconds=seconds, settle_seconds=long)
+    async def putq(context: ToolContext, amount: int) -> Any:
+        return await outside.call(context, "putq", "idempotent", {"amount": amount}, long)
+
+    @putq.query
+    async def find_put(context: ToolContext) -> Found | Answer:
+        return await outside.query(context)
+
+    @tool("ship", effect="idempotent", timeout_seconds=seconds)
+    async def ship(context: ToolContext, amount: int) -> Any:
+        for page in range(int(context.progress or 0) + 1, 3):
+            await context.save_progress(page)
+        return await outside.call(context, "ship", "idempotent", {"amount": amount}, seconds)
+
+    @tool("pack", effect="idempotent", timeout_seconds=seconds)
+    def pack(context: ToolContext, amount: int) -> Any:
+        context.save_progress({"at": amount})
+        return outside.call_blocking(context, "pack", "idempotent", {"amount": amount}, seconds)
+
+    @tool("pay", effect="external", timeout_seconds=seconds)
+    async def pay(context: ToolContext, amount: int) -> Any:
+        return await outside.call(context, "pay", "external", {"amount": amount}, seconds)
+
+    @tool(
+        "payq",
+        effect="external",
+        timeout_seconds=seconds,
+        settle_seconds=long,
+        approval="arguments.amount > 100",
+    )
+    async def payq(context: ToolContext, amount: int) -> Any:
+        return await outside.call(context, "payq", "external", {"amount": amount}, long)
+
+    @payq.query
+    async def find_payment(context: ToolContext) -> Found | Answer:
+        return await outside.query(context)
+
+    @tool("payd", effect="external", timeout_seconds=seconds)
+    def payd(context: ToolContext, amount: int) -> Any:
+        return outside.call_blocking(context, "payd", "external", {"amount": amount}, seconds)
+
+    @payd.query
+    def find_paid(context: ToolContext) -> Found | Answer:
+        return outside.query_blocking(context)
+
+    @tool("wild", timeout_seconds=seconds)
+    async def wild(context: ToolContext, amount: int) -> Any:
+        return await outside.call(context, "wild", "external", {"amount": amount}, seconds)
+
+    return [look, put, putq, ship, pack, pay, payq, payd, wild]
+
+
+def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> AgentSpec:
+    rules = [
+        ApprovalRule(
+            kind="action",
+            tool="wild",
+            when="true",
+            required=chance.choice((1, 1, 2)),
+            within_seconds=chance.choice((3.0, 60.0, 3600.0)),
+            on_timeout=chance.choice(("approve", "reject", "cancel_run")),
+        ),
+        ApprovalRule(kind="handover", on_timeout=chance.choice(("retry", "cancel_run"))),
+        ApprovalRule(kind="budget", on_timeout=chance.choice(("reject", "cancel_run"))),
+    ]
+    return AgentSpec(
+        name=name,
+        tools=[each.name for each in tools],
+        model=ModelSpec(
+            provider="python", function="chance:model", timeout_seconds=chance.choice((1.0, 5.0))
+        ),
+        approvals=rules,
+        budget=BudgetPolicy(
+            steps=chance.choice((3, 8, 20)), tokens=5_000, then=chance.choice(("ask", "stop"))
+        ),
+        checkpoint=Checkpoint(
+            every_steps=chance.choice((1, 2, 5)), every_seconds=chance.choice((1.0, 30.0))
+        ),
+        window=Window(max_tokens=8_000),
+        retry=RetryPolicy(
+            attempts=chance.choice((1, 3)), first_wait_seconds=chance.choice((0.2, 1.0))
+        ),
+        on_failure="stop",
+    )
+
+
+def plan(chance: random.Random, names: list[str]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for n in range(chance.randint(1, 5)):
+        earlier = [step["id"] for step in steps]
+        step: dict[str, Any] = {"id": f"s{n}", "tool": chance.choice(names)}
+        step["arguments"] = {"amount": chance.choice((1, 500, {"$": "input.amount"}))}
+        if chance.random() < 0.7:
+            step["depends_on"] = chance.sample(earlier, chance.randint(0, min(2, n)))
+        if chance.random() < 0.2:
+            step["when"] = chance.choice(("true", "false", "run.step > 1"))
+        if chance.random() < 0.1:
+            step["approval"] = "always"
+        steps.append(step)
+    return steps
+
+
+def _model_arguments(chance: random.Random) -> Any:
+    roll = chance.random()
+    if roll < 0.85:
+        return {"amount": chance.choice((1, 500)), "why": "because"}
+    return chance.choice(({"amount": "x"}, {}, None))
+
+
+
