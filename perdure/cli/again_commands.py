@@ -1,4 +1,4 @@
-"""Commands that take a run up again: retry, fork."""
+"""Commands that take runs up again: retry, fork, rebuild."""
 
 from __future__ import annotations
 
@@ -75,3 +75,25 @@ def fork(
         submit(made, [task], wait=wait, timeout=timeout, no_input=no_input, as_json=as_json)
 
     console.guarded(work)
+
+
+@app.command()
+def rebuild(
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Make the engine's state anew from agent.events, with all engines stopped.
+
+    For when store and changelog are lost (the engine says so). Runs go on where their events end.
+
+    Example: perdure rebuild --yes
+    """
+    from .rebuild import rebuild as body
+
+    made = console.connected(
+        **flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
+    )
+    console.guarded(lambda: body(made, yes, as_json))

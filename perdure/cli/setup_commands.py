@@ -117,6 +117,14 @@ def check(
     fix: Annotated[
         bool, typer.Option("--fix", help="create what is missing, correct settings")
     ] = False,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="TOPIC-PARTITION",
+            help="go on after this loss, as the stopped partition named it (repeatable)",
+        ),
+    ] = None,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
     data_dir: DataDir = None,
@@ -125,13 +133,15 @@ def check(
     """Compare the topics with what Perdure needs; exit code 1 on errors.
 
     Example: perdure topics check --fix
+
+    Example: perdure topics check --accept-loss agent.tasks-0
     """
     from .topics import check as body
 
     made = console.connected(
         **flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
     )
-    console.guarded(lambda: body(made, fix, as_json))
+    console.guarded(lambda: body(made, fix, as_json, accept_loss or ()))
 
 
 @topics_app.command()

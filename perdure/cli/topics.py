@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from perdure.schemas import topics as table
 from perdure.settings import Settings
 from perdure.streams.cluster import acls as rights
+from perdure.streams.cluster.losses import accept_loss
 from perdure.streams.cluster.topics import check_topics, ensure_topics, fix_topics
 
 from .console import FAILED, leave, line, say
@@ -27,9 +29,14 @@ def create(made: Settings, replication: int | None) -> None:
     )
 
 
-def check(made: Settings, fix: bool, as_json: bool) -> None:
-    """Say what is wrong; with ``fix`` what is still wrong."""
+def check(made: Settings, fix: bool, as_json: bool, losses: Sequence[str] = ()) -> None:
+    """Say what is wrong; with ``fix`` what is still wrong. ``losses`` are accepted first."""
     conf, prefix = made.client_conf(), made.topic_prefix
+    for name in losses:
+        for each in accept_loss(conf, prefix, name):
+            say(
+                f"accepted: {each.group} goes on at {each.topic}-{each.partition}, offset {each.offset}"
+            )
     problems = fix_topics(conf, prefix, made.partitions) if fix else check_topics(conf, prefix)
     errors = sum(problem.level == "error" for problem in problems)
     if as_json:

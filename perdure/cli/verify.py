@@ -225,9 +225,8 @@ def _records_differ(run_id: str, run: Run, there: Run, stored: dict[bytes, bytes
 
 def _first_difference(name: str, mine: Any, theirs: Any) -> str | None:
     """The first field in which two records differ, both values shown."""
-    left, right = msgspec.to_builtins(mine), msgspec.to_builtins(theirs)
-    for field_name in {**left, **right}:
-        a, b = left.get(field_name), right.get(field_name)
+    for field_name in mine.__struct_fields__:
+        a, b = getattr(mine, field_name), getattr(theirs, field_name)
         if a != b:
             return f"{name}.{field_name}: {safe(b, 200)}, but the events give {safe(a, 200)}"
     return None

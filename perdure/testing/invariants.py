@@ -120,7 +120,9 @@ class Judge:
         """All that was asked has ended, as far as the events tell."""
         if self.unfinished:
             return False
-        return all(run_id in self.runs for run_id, what in self.asked.tasks.items() if what == "run")
+        return all(
+            run_id in self.runs for run_id, what in self.asked.tasks.items() if what == "run"
+        )
 
     # --- at rest -------------------------------------------------------------------------------
 
@@ -229,7 +231,9 @@ class Judge:
             if verb == "cancel":
                 cancels[action_id] -= times
             elif wanted[action_id, attempt, verb] != times:
-                self._no(f"command: {verb} of {action_id} attempt {attempt} stands there {times} times")
+                self._no(
+                    f"command: {verb} of {action_id} attempt {attempt} stands there {times} times"
+                )
         for at, times in wanted.items():
             if made[at] != times:
                 self._no(f"command: {at} was decided {times} times and sent {made[at]} times")
@@ -298,7 +302,9 @@ class Judge:
                         continue
                     stored = {k: v for k, v in image.scan(b"") if k != META_KEY}
                     if stored != self._changelog(name, partition):
-                        self._no(f"4: the store of {name}-{partition} at {process.name} is not its changelog")
+                        self._no(
+                            f"4: the store of {name}-{partition} at {process.name} is not its changelog"
+                        )
 
     def _states(self) -> None:
         kept: dict[bytes, bytes] = {}

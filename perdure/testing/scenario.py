@@ -77,9 +77,7 @@ class Scenario:
         self.asked = Asked()
         self.judge = Judge(self.world, self.outside, self.asked, asks_always=ASKS_ALWAYS)
         self.world.on_tick.append(self.judge.look)
-        self.people = People(
-            self.world, self.outside, self.asked, random.Random(f"{seed}/people")
-        )
+        self.people = People(self.world, self.outside, self.asked, random.Random(f"{seed}/people"))
         self.tools = tools(self.outside, chance)
         self.model = ChanceModel(
             random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
@@ -180,7 +178,9 @@ class Scenario:
         if kind != "run":
             return
         other = self.chance.random() < 0.5
-        there = self.people.send(topics.TASKS, {**task, "input": "other"} if other else task, run_id)
+        there = self.people.send(
+            topics.TASKS, {**task, "input": "other"} if other else task, run_id
+        )
         if there is not None and other:
             self.asked.buried[topics.TASKS, *there] = "conflict"
 
@@ -335,6 +335,3 @@ def _model_arguments(chance: random.Random) -> Any:
     if roll < 0.85:
         return {"amount": chance.choice((1, 500)), "why": "because"}
     return chance.choice(({"amount": "x"}, {}, None))
-
-
-

@@ -12,7 +12,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
     AdminClient,
     AlterConfigOpType,
@@ -20,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 from perdure.streams.cluster.errors import Refused, Unreachable
@@ -138,6 +144,52 @@ class Admin:
             if all(entries.items() <= found[name].items() for name, entries in settings.items()):
                 return
             time.sleep(0.02)
+
+    def members(self, group: str) -> int:
+        """How many processes are in a group now; 0 for one that is not known."""
+        with self._told(f"look at the group {group}"):
+            future = self._client.describe_consumer_groups([group], request_timeout=self.timeout)[
+                group
+            ]
+            try:
+                return len(future.result().members)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                raise
+
+    def committed(self, group: str, spots: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The group's offsets; those it has none of are left out."""
+        request = ConsumerGroupTopicPartitions(group, list(spots))
+        with self._told(f"read the offsets of the group {group}"):
+            future = self._client.list_consumer_group_offsets(
+                [request], request_timeout=self.timeout
+            )[group]
+            return [s for s in future.result().topic_partitions if s.offset >= 0]
+
+    def starts(self, spots: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Where the logs begin."""
+        futures = self._client.list_offsets(
+            {spot: OffsetSpec.earliest() for spot in spots}, request_timeout=self.timeout
+        )
+        found = []
+        for spot, future in futures.items():
+            with self._told(f"find the start of {spot.topic}-{spot.partition}"):
+                found.append(TopicPartition(spot.topic, spot.partition, future.result().offset))
+        return found
+
+    def set_offsets(self, group: str, spots: Sequence[TopicPartition]) -> None:
+        """Commit offsets, without a note, for a group that nobody is in."""
+        if not spots:
+            return
+        request = ConsumerGroupTopicPartitions(group, list(spots))
+        with self._told(f"set offsets of the group {group}"):
+            future = self._client.alter_consumer_group_offsets(
+                [request], request_timeout=self.timeout
+            )[group]
+            for spot in future.result().topic_partitions:
+                if spot.error is not None:
+                    raise KafkaException(spot.error)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent
-from perdure.streams.runtime.errors import RuntimeFault
+from perdure.streams.runtime.errors import RuntimeFault, Unanswered
 from perdure.streams.runtime.partitioner import partition_of
-from perdure.streams.runtime.ports import Admin, End, Kafka, Reader, Spot, Trouble
+from perdure.streams.runtime.ports import Answer, End, Kafka, Spot, Trouble
 from perdure.streams.runtime.processor import Record
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PATIENCE: Final = 30.0
 _AGAIN: Final = 2.0
@@ -57,7 +59,7 @@ class KafkaHistories:
             while wanted():
                 try:
                     found = self._read(run_id)
-                except (Unread, RuntimeFault) as error:
+                except (Unread, Unanswered, RuntimeFault) as error:
                     log.warning("the history of %s is read again: %s", run_id, error)
                     time.sleep(_AGAIN)
                 else:
@@ -68,40 +70,41 @@ class KafkaHistories:
 
     def _read(self, run_id: str) -> list[RunEvent]:
         spot = Spot(topics.EVENTS, partition_of(run_id, self._partitions))
-        admin, reader = self._kafka.admin(), self._kafka.reader(self._client_id)
-        try:
-            return read_history(admin, reader, spot, run_id)
-        finally:
-            reader.close()
-            admin.close()
+        wanted = run_id.encode()
+        return [
+            _decode(record.value or b"")
+            for record in all_records(self._kafka, spot, self._client_id)
+            if record.key == wanted
+        ]
 
 
-def read_history(admin: Admin, reader: Reader, spot: Spot, run_id: str) -> list[RunEvent]:
-    """All events of a run that stand on its partition now. Raises `Unread`."""
-    until = time.monotonic() + _PATIENCE
-    starts, ends = admin.starts([spot]), admin.ends([spot])
-    start, end = _answer(starts, until)[spot], _answer(ends, until)[spot]
-    reader.add(spot, start)
-    wanted = run_id.encode()
-    found: list[RunEvent] = []
-    position = start
-    while position < end:
-        if time.monotonic() > until:
-            raise Unread(f"{spot.topic}-{spot.partition} stands at {position} of {end}")
-        for item in reader.poll(_BATCH, 0.2):
-            if isinstance(item, Record):
-                position = item.offset + 1
+def all_records(kafka: Kafka, spot: Spot, client_id: str) -> Iterator[Record]:
+    """Everything committed that stands on a partition now. Raises `Unread`."""
+    admin, reader = kafka.admin(), kafka.reader(client_id)
+    try:
+        position, end = answered(admin.starts([spot]))[spot], answered(admin.ends([spot]))[spot]
+        reader.add(spot, position)
+        until = time.monotonic() + _PATIENCE
+        while position < end:
+            if time.monotonic() > until:
+                raise Unread(f"{spot.topic}-{spot.partition} stands at {position} of {end}")
+            for item in reader.poll(_BATCH, 0.2):
                 until = time.monotonic() + _PATIENCE
-                if item.key == wanted:
-                    found.append(_decode(item.value or b""))
-            elif isinstance(item, End):
-                position = max(position, item.offset)
-            elif isinstance(item, Trouble):
-                raise Unread(item.detail)
-    return found
+                if isinstance(item, Record):
+                    position = item.offset + 1
+                    yield item
+                elif isinstance(item, End):
+                    position = max(position, item.offset)
+                elif isinstance(item, Trouble):
+                    raise Unread(f"{spot.topic}-{spot.partition}: {item.detail}")
+    finally:
+        reader.close()
+        admin.close()
 
 
-def _answer(answer: Any, until: float) -> Any:
+def answered(answer: Answer[T]) -> T:
+    """Wait for it. Raises `Unread`, `Unanswered`."""
+    until = time.monotonic() + _PATIENCE
     while not answer.done():
         if time.monotonic() > until:
             raise Unread("Kafka does not answer")

@@ -47,6 +47,7 @@ class OwnedPartition:
         self.leaving = False  # given up as soon as its writing calls have ended
         self.paused = False  # too many unfinished records
         self.announced = False  # `Processor.live` has been called
+        self.unwritten = False  # its changelog has no entry of ours yet
         self.now = 0  # ms; never goes back
         self.live_since = 0
         self.offsets: dict[str, InputOffsets] = {}

@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from . import startup
 from .assignment import OwnedPartition
 from .clock import Clock
-from .errors import Aborted, GroupFenced, Unanswered
+from .errors import Aborted, GroupFenced, StoreCorrupt, Unanswered
 from .global_topics import GlobalTopics
 from .health import Health
 from .membership import Membership
@@ -95,9 +95,7 @@ class Cycle:
             self._wake,
         )
         self._members.settle = self._settle
-        self._processing = Processing(
-            processor, settings, clock, lambda own: self._members.restart(own, wipe=True)
-        )
+        self._processing = Processing(processor, settings, clock, self._members.corrupt)
         self._globals = GlobalTopics(
             started.global_counts,
             self._admin,
@@ -282,10 +280,15 @@ class Cycle:
     def _store(self, work: Work, changelog_offsets: dict[OwnedPartition, int]) -> None:
         for own in work.staged:
             overlay = own.state.overlay
-            own.state.store.write(
-                overlay.raw, self._members.written(own, changelog_offsets[own] + 1)
-            )
+            try:
+                own.state.store.write(
+                    overlay.raw, self._members.written(own, changelog_offsets[own] + 1)
+                )
+            except StoreCorrupt as e:  # committed it is: the changelog has it all
+                self._members.corrupt(own, e)
+                continue
             own.timers.set(overlay.earliest_timer)
+            own.unwritten = False
             own.state.committed()
 
     def _settled(self, work: Work) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .assignment import OwnedPartition, Phase
 from .clock import Clock
-from .errors import GroupFenced, TopicMismatch, Unanswered
+from .errors import GroupFenced, StoreCorrupt, TopicMismatch, Unanswered
 from .offsets import InputOffsets
 from .overlay import PartitionState
 from .ports import Admin, Answer, GroupConsumer, Kafka, Polled, Reader, Spot
@@ -162,11 +162,12 @@ class Membership:
         for restoration in list(self._restoring.values()):
             try:
                 restoration.advance()
+                if restoration.ready and may_go_live:
+                    self._go_live(restoration)
             except Stopped as e:
                 self._stop(restoration.own, str(e))
-                continue
-            if restoration.ready and may_go_live:
-                self._go_live(restoration)
+            except StoreCorrupt as e:
+                self.corrupt(restoration.own, e)
 
     def restart(self, own: OwnedPartition, wipe: bool) -> None:
         """Take the partition over anew: its store is corrupt, or its position is gone."""
@@ -202,6 +203,18 @@ class Membership:
                     restoration.take(batch)
                 except Stopped as e:
                     self._stop(restoration.own, str(e))
+                except StoreCorrupt as e:
+                    self.corrupt(restoration.own, e)
+
+    def corrupt(self, own: OwnedPartition, error: StoreCorrupt) -> None:
+        """Whenever it is noticed: the store is a cache of the changelog, so it is made anew."""
+        log.error(
+            "%s: partition %d: the store is corrupt, it is restored anew: %s",
+            self._processor.name,
+            own.partition,
+            error,
+        )
+        self.restart(own, wipe=True)
 
     def _stop(self, own: OwnedPartition, reason: str) -> None:
         log.error("%s: partition %d stops: %s", self._processor.name, own.partition, reason)

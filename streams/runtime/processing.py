@@ -38,7 +38,7 @@ class Processing:
         processor: Processor,
         settings: RuntimeSettings,
         clock: Clock,
-        corrupt: Callable[[OwnedPartition], None],
+        corrupt: Callable[[OwnedPartition, StoreCorrupt], None],
     ) -> None:
         self._processor = processor
         self._settings = settings
@@ -62,18 +62,14 @@ class Processing:
                 if not own.announced:
                     work.of(own).announced = own.announced = True
                     self._attempt(own, work, None, self._processor.live, None)
+                if own.unwritten:  # an entry before any input is passed: see `restore.py`
+                    work.staged[own] = None
                 self._take_events(own, work, deadline)
                 self._take_records(own, work, deadline)
                 if timers and not own.leaving:
                     self._take_timers(own, work, deadline)
             except StoreCorrupt as e:
-                log.error(
-                    "%s: partition %d: the store is corrupt, it is restored anew: %s",
-                    self._processor.name,
-                    own.partition,
-                    e,
-                )
-                self._corrupt(own)
+                self._corrupt(own, e)
                 raise Aborted(f"the store of partition {own.partition} is corrupt") from e
 
     def _refuse_poison(self, source: Any) -> None:

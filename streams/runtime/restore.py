@@ -26,7 +26,7 @@ from .offsets import StoredOffsets, decode_stored, read_note, unpack_done
 from .ports import Admin, Answer, End, Kafka, Polled, Position, Reader, Spot
 from .processor import Record
 from .settings import RuntimeSettings
-from .store import OFFSETS_KEY, Store, StoreMeta, Stores
+from .store import OFFSETS_KEY, REBUILDING_KEY, Store, StoreMeta, Stores
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,13 @@ class Restoration:
         self._stop_reading()
         assert self.store is not None
         raw = self.store.get(OFFSETS_KEY)
+        if self.store.get(REBUILDING_KEY) is not None:
+            raise Stopped(
+                "`perdure rebuild` was begun and not finished: run it again, with all engines stopped"
+            )
         stored = None if raw is None else decode_stored(raw)
+        if stored is None:
+            self._refuse_lost_state()
         if stored is not None and stored.partitions != self.own.partitions:
             raise TopicMismatch(
                 f"the topics have {self.own.partitions} partitions; this deployment's state was made with "
@@ -232,6 +238,7 @@ class Restoration:
                 "topic_prefix: set the old count, or start a new topic_prefix and let this one run dry"
             )
         self.store.write({}, self._meta())
+        self.own.unwritten = stored is None
         self.own.now = stored.now if stored is not None else 0
         self.own.topic_ids = {t: self._ids[t] for t in self.own.topics}
         for topic in self.own.topics:
@@ -239,12 +246,28 @@ class Restoration:
         self._enter("ready")
         self.ready = True
 
+    def _refuse_lost_state(self) -> None:
+        """The first transaction of a partition's life writes an entry, before any input is passed.
+        Inputs that were read and no entry: the changelog was deleted, and the state with it."""
+        name = f"{self._spot.topic}-{self._spot.partition}"
+        read = [
+            f"{spot.topic} up to {at.offset}"
+            for spot, at in self._committed.items()
+            if at.offset > self._starts[spot] and read_note(at.metadata).id
+        ]
+        if not read:
+            return
+        raise Stopped(
+            f"{name} holds no state, but the inputs have been read ({', '.join(read)}): the state is "
+            "lost. For engines `perdure rebuild` makes it from agent.events; to go on without it: "
+            f"perdure topics check --accept-loss {name}"
+        )
+
     # what (d) starts from
     def _start_of(self, topic: str, stored: StoredOffsets | None) -> tuple[int, set[int]]:
         spot = Spot(topic, self.own.partition)
         first, end = self._starts[spot], self._ends[spot]
         name = f"{topic}-{self.own.partition}"
-        accepted = name in self._settings.accept_loss
         known = stored.inputs.get(topic) if stored is not None else None
         made_anew = (
             stored is not None and stored.topic_ids.get(topic, self._ids[topic]) != self._ids[topic]
@@ -256,6 +279,8 @@ class Restoration:
             position, done = known
         else:  # a group that never was here: all that waits is its work
             return first, set()
+        if committed is not None and not read_note(committed.metadata).id:
+            made_anew = False  # an operator's offset: a loss that was accepted
         if made_anew:
             lost = f"{topic} was deleted and made anew; offset {position} is of the old one"
         elif position < first:
@@ -264,11 +289,6 @@ class Restoration:
             lost = f"{name} ends at {end}, before the committed offset {position}"
         else:
             return position, unpack_done(position, done)
-        if accepted:
-            log.warning(
-                "partition %d: accepted loss: %s; going on from %d", self.own.partition, lost, first
-            )
-            return first, set()
         raise Stopped(
             f"{lost}. To go on from offset {first}: perdure topics check --accept-loss {name}"
         )

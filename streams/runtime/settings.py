@@ -63,8 +63,6 @@ class RuntimeSettings:
     """delete.retention.ms of changelogs: a store older than half of it is restored anew."""
     cache_bytes: int = 32_000_000
     """Decoded values kept per partition, by the size of their stored form."""
-    accept_loss: frozenset[str] = frozenset()
-    """``<topic>-<partition>`` whose lost offsets a person has accepted: go on from the log's start."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.instance_id):

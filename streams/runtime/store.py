@@ -10,6 +10,8 @@ INTERNAL = b"\x00"
 """Keys that begin so are the runtime's own; processors never see or use them."""
 OFFSETS_KEY = INTERNAL + b"offsets"
 """The input offsets of the last transaction; travels on the changelog."""
+REBUILDING_KEY = INTERNAL + b"rebuilding"
+"""On the changelog while its state is made anew: a partition that has it can't be taken."""
 META_KEY = INTERNAL + b"meta"
 """Local only: where in which changelog this store stands."""
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,27 @@ class Desk:
     def start(self) -> None:
         self._spawn("engine")
         self._spawn("worker", "--tools", str(self.tools))
+        self._ready()
+
+    def again(self, wait: bool = True) -> None:
+        """Start anew after `stop`."""
+        self._processes.clear()
+        self._spawn("engine")
+        self._spawn("worker", "--tools", str(self.tools))
+        if wait:
+            self._ready()
+
+    def said(self, role: str) -> str:
+        """What a role has logged since it was last started."""
+        return (self.directory / f"{role}.log").read_text()
+
+    def until(self, done: Callable[[], bool], seconds: float = 40) -> None:
+        deadline = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < deadline, self.said("engine")[-2000:]
+            time.sleep(0.2)
+
+    def _ready(self) -> None:
         deadline = time.monotonic() + 60
         while True:  # the tools must be announced first
             applied = self("apply", "-f", str(self.agents))

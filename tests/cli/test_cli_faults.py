@@ -231,3 +231,21 @@ def test_what_has_an_effect_is_not_warned_of(tmp_path: Path) -> None:
         "agents: {a: {window: {mode: auto}, on_failure: stop, budget: {steps: 3}}}\n"
     )
     assert read_agents(file)[1] == []
+
+
+# --- verify -----------------------------------------------------------------------------------
+
+
+def test_a_record_that_holds_what_is_its_default_does_not_differ() -> None:
+    from perdure.cli.verify import _first_difference
+    from perdure.streams.core.state import Ending, Header
+
+    def header(actor: str) -> Header:
+        made = Header(run_id="r", agent="a", user_id="u", session_id="s", tenant="t")
+        made.ending = Ending(to="failed", actor=actor)
+        return made
+
+    assert _first_difference("header", header("engine"), header("".join(["eng", "ine"]))) is None
+    found = _first_difference("header", header("engine"), header("user:eve"))
+    assert found is not None
+    assert "user:eve" in found

@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from perdure.streams.runtime.errors import Aborted, TopicMismatch
 from perdure.streams.runtime.rocksdb import RocksStores
 from perdure.streams.runtime.store import StoreMeta
@@ -117,7 +122,7 @@ def restored(world: World, tmp_path: Path, expected: int) -> None:
     again.stop()
 
 
-@pytest.mark.parametrize("tail", ["commit marker", "aborted batch", "nothing left"])
+@pytest.mark.parametrize("tail", ["commit marker", "aborted batch"])
 def test_a_lost_store_is_restored_whatever_the_changelog_ends_with(
     world: World, tmp_path: Path, tail: str
 ) -> None:
@@ -134,12 +139,29 @@ def test_a_lost_store_is_restored_whatever_the_changelog_ends_with(
             foreign.produce(world.prefix + CHANGELOG, b"999", b"n/k", 0)
         foreign.flush()
         foreign.abort_transaction(10)
-    expected = 7
-    if tail == "nothing left":
-        delete_all(world, CHANGELOG)
-        expected = 0
     RocksStores(first.settings.directory("counting")).wipe(0)
-    restored(world, tmp_path, expected)
+    restored(world, tmp_path, 7)
+
+
+def test_state_that_is_lost_is_named_at_once_and_gone_on_without_on_a_persons_word(
+    world: World, tmp_path: Path
+) -> None:
+    first = Driven(world, Counting(), tmp_path).live()
+    put(world, 7)
+    first.worked_off(7).stop()
+    delete_all(world, CHANGELOG)  # empty, with an end offset above 0
+    RocksStores(first.settings.directory("counting")).wipe(0)
+    second = Driven(world, Counting(), tmp_path)
+    second.until(lambda: 0 in second.health.stopped, "stopped", 10)
+    assert (
+        "holds no state, but the inputs have been read (left up to 7)" in second.health.stopped[0]
+    )
+    assert "--accept-loss counting.changelog-0" in second.health.stopped[0]
+    second.until(lambda: second.health.live == (1,), "the other one is live")
+    second.stop()
+    offset = TopicPartition(world.prefix + LEFT, 0, 7)  # what --accept-loss does
+    until(lambda: set_offset(world, second.settings.group("counting"), offset), "the group empty")
+    restored(world, tmp_path, 0)
 
 
 def delete_all(world: World, topic: str) -> None:
@@ -200,6 +222,15 @@ def gone(world: World, group: str) -> bool:
     )
 
 
+def set_offset(world: World, group: str, at: TopicPartition) -> bool:
+    request = ConsumerGroupTopicPartitions(group, [at])
+    (future,) = world.admin.alter_consumer_group_offsets([request]).values()
+    try:
+        return all(spot.error is None for spot in future.result(10).topic_partitions)
+    except KafkaException:
+        return False
+
+
 def test_lost_records_stop_their_partition_and_are_named(world: World, tmp_path: Path) -> None:
     first = Driven(world, Counting(), tmp_path).live()
     put(world, 4)
@@ -213,9 +244,9 @@ def test_lost_records_stop_their_partition_and_are_named(world: World, tmp_path:
     assert "records 4 to 9 of left-0 are gone" in second.health.stopped[0]
     assert "--accept-loss left-0" in second.health.stopped[0]
     second.stop()
-    third = (
-        Driven(world, Counting(), tmp_path, accept_loss=frozenset({"left-0"})).live().worked_off(1)
-    )
+    offset = TopicPartition(world.prefix + LEFT, 0, 10)  # what --accept-loss does
+    until(lambda: set_offset(world, second.settings.group("counting"), offset), "the group empty")
+    third = Driven(world, Counting(), tmp_path).live().worked_off(1)
     assert world.values(OUT)[-1] == {"n": 5, "of": "left-0-10"}
     third.stop()
 

@@ -21,6 +21,7 @@ from perdure.streams.runtime.memory import MemoryStores
 from perdure.streams.runtime.ports import End, Position, Spot
 from perdure.streams.runtime.processor import Context, Hold, Message, Record
 from perdure.streams.runtime.settings import RuntimeSettings
+from perdure.streams.runtime.store import REBUILDING_KEY
 
 from tests.kafka.scripted import Scripted
 from tests.runtime.fakes import FakeKafka, Now
@@ -54,6 +55,7 @@ class World:
             if self.cycle._members.live:
                 self.step()
                 self.kafka.calls.clear()
+                self.kafka.sent.clear()  # the first entry of a new changelog
                 return self
             self.step()
         raise AssertionError("never live")
@@ -196,7 +198,8 @@ def test_a_takeover_asks_in_the_order_that_loses_nothing(tmp_path: Path) -> None
     for _ in range(3):
         world.step()
     wanted = [c for c in world.kafka.names() if c not in ("poll", "take the id")]
-    assert wanted == ["committed", "ends", "commit plainly", "start"]
+    first = ["begin", "send", "send offsets", "commit"]  # an entry before any input is passed
+    assert wanted == ["committed", "ends", "commit plainly", "start", *first]
     world.put(b"{}", b"{}")
     world.step()
     world.stores = MemoryStores()  # another machine
@@ -349,3 +352,35 @@ def test_timers_that_were_all_cancelled_are_forgotten(tmp_path: Path) -> None:
     world.step()
     world.step()
     assert (timers.wake_at, timers.asking, world.processor.fired) == (None, False, [])
+
+
+def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count).live()
+    world.put(b"{}")
+    world.step()
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.kafka.log.clear()  # the changelog is deleted
+    world.stores = MemoryStores()
+    world.start()
+    for _ in range(10):
+        world.step()
+    stopped = world.cycle._members.stopped[0]
+    assert "holds no state, but the inputs have been read (left up to 1)" in stopped
+    assert "--accept-loss counting.changelog-0" in stopped
+    # The same offsets without our note are an operator's: go on without the state.
+    world.kafka.committed_offsets = {
+        spot: Position(at.offset) for spot, at in world.kafka.positions.items()
+    }
+    world.start()
+    world.live()
+    world.put(b"{}", at=1)
+    world.step()
+    assert world.stored(b"n") == b"1"
+
+
+def test_a_rebuild_that_was_not_finished_stops_the_partition(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count)
+    world.kafka.log.append(Record(Scripted.changelog, 0, 0, 0, REBUILDING_KEY, b"1"))
+    for _ in range(10):
+        world.step()
+    assert "not finished: run it again" in world.cycle._members.stopped[0]

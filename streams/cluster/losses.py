@@ -1,0 +1,73 @@
+"""Going on after a loss: a person's word, kept where every process finds it.
+
+A partition whose inputs or state are gone stops and names what is lost. Accepting the loss
+commits, with all members of the group stopped, an offset without our note: the log's start for
+an input, the same offsets for a lost changelog. An offset without a note is an operator's, and
+is taken as it is; so it accepts this loss and no later one. (Kafka's own
+``kafka-consumer-groups.sh --reset-offsets`` does the same.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition
+from perdure.schemas import topics
+from perdure.streams.cluster.admin import Admin, Connection
+from perdure.streams.cluster.errors import Refused
+
+_INPUTS = (topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Where a processor goes on."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+def accept_loss(
+    connection: Connection, prefix: str, name: str, timeout: float = 30
+) -> list[Accepted]:
+    """``name``: ``<topic>-<partition>`` as the stopped partition gave it. Raises `Refused`."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise Refused(f"{name}: give <topic>-<partition>, as in agent.tasks-0")
+    partition = int(number)
+    processor, inputs, of_state = _concerned(topic, name)
+    admin = Admin(connection, timeout)
+    group = f"{prefix}perdure.{processor}"
+    present = admin.members(group)
+    if present:
+        raise Refused(
+            f"the group {group} has {present} members: stop them first, then accept the loss"
+        )
+    spots = [TopicPartition(prefix + each, partition) for each in inputs]
+    where = admin.committed(group, spots) if of_state else admin.starts(spots)
+    admin.set_offsets(group, [TopicPartition(s.topic, s.partition, s.offset) for s in where])
+    return [Accepted(group, s.topic.removeprefix(prefix), s.partition, s.offset) for s in where]
+
+
+def _concerned(topic: str, name: str) -> tuple[str, tuple[str, ...], bool]:
+    """The processor, its inputs that are set, and whether it is its state that was lost."""
+    if topic in _INPUTS:
+        return topics.ENGINE, (topic,), False
+    if topic.startswith(topics.commands("")):
+        return f"worker.{topic.removeprefix(topics.commands(''))}", (topic,), False
+    if topic == topics.changelog(topics.ENGINE):
+        return topics.ENGINE, _INPUTS, True
+    start, end = topics.changelog("worker.").split("worker.")
+    if topic.startswith(f"{start}worker.") and topic.endswith(end):
+        processor = topic.removeprefix(start).removesuffix(end)
+        return processor, (topics.commands(processor.removeprefix("worker.")),), True
+    raise Refused(f"{name}: {topic} is no input and no changelog of Perdure's")
+
+
+def read_again(connection: Connection, prefix: str, topic: str, partitions: int) -> None:
+    """The engines take an input from its log's start again; none may be running."""
+    admin = Admin(connection)
+    spots = [TopicPartition(prefix + topic, number) for number in range(partitions)]
+    admin.set_offsets(f"{prefix}perdure.{topics.ENGINE}", admin.starts(spots))

@@ -1,0 +1,136 @@
+"""The engine's state made of nothing but agent.events: for when store and changelog are lost.
+
+Folding a run's events gives its state; what else the store holds of a run follows from it: its
+timers, the verdicts of accepted requests (their ids stand in the events), the stub of a run that
+would have been purged by now. Not in the events, and so not made again: tasks that waited for
+their agent (they are read again from agent.tasks), requests held for a task that had not come
+(30 s at most), and what was parked for a quarantined run, which is no longer quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from perdure.schemas.records import RunEvent
+from perdure.streams.core.apply import follow
+from perdure.streams.core.events import hash_of
+from perdure.streams.core.lifecycle import FINAL
+from perdure.streams.core.state import Run
+from perdure.streams.runtime.timers import timer_key
+
+from . import layout
+from .checkpoints import snapshot_of
+from .processor import STUB_RETENTION_MS
+
+TIMER_SET: Final = b"\x01"
+_COMMANDS: Final = {
+    "ending_started": "cancel",
+    "run_paused": "pause",
+    "run_resumed": "resume",
+    "message_received": "message",
+    "budget_changed": "extend",
+    "status_changed": "retry",
+}
+"""What a control request that was accepted led to first, and its name."""
+
+
+class Rebuilt:
+    """One partition's runs, folded as their events come. ``now`` (ms) tells which are past keeping.
+
+    Runs under way and runs that ended in the last 7 days are held in memory, others as a stub.
+    """
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._runs: dict[str, Run] = {}
+        self._stubs: dict[str, tuple[layout.Stub, int]] = {}
+        self._verdicts: dict[str, dict[str, layout.Remembered]] = {}
+        self.broken: dict[str, str] = {}
+        """Runs whose history can't be folded, and why: they are not in what is made."""
+        self.events = 0
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs) + len(self._stubs)
+
+    @property
+    def under_way(self) -> int:
+        return sum(run.header.status not in FINAL for run in self._runs.values())
+
+    def take(self, event: RunEvent) -> None:
+        """The next event of its run. One that does not fit breaks that run alone."""
+        self.events += 1
+        run_id = event.run_id
+        if run_id in self.broken:
+            return
+        run = self._runs.get(run_id)
+        problem = self._problem(run, event)
+        if problem is None:
+            try:
+                run = self._runs[run_id] = follow(run, event)
+            except Exception as error:  # whatever a damaged event leads to is the finding
+                problem = (
+                    f"version {event.version} can't be applied: {type(error).__name__}: {error}"
+                )
+        if problem is not None or run is None:
+            self.broken[run_id] = str(problem)
+            for known in (self._runs, self._stubs, self._verdicts):
+                known.pop(run_id, None)  # type: ignore[attr-defined]
+            return
+        self._remember(run, event)
+        purge_at = run.header.timers.get("purge")
+        if run.header.status in FINAL and purge_at is not None and purge_at <= self._now:
+            self._to_stub(run, purge_at)
+
+    def _problem(self, run: Run | None, event: RunEvent) -> str | None:
+        if event.run_id in self._stubs:
+            return f"version {event.version} came after the run was past keeping"
+        version, head = (0, "") if run is None else (run.header.version, run.header.hash)
+        if event.version != version + 1:
+            return f"version {event.version} where {version + 1} must follow: events are missing"
+        if event.previous_hash != head or event.hash != hash_of(event):
+            return f"version {event.version} breaks the chain of hashes"
+        return None
+
+    def _remember(self, run: Run, event: RunEvent) -> None:
+        data: Any = event.data
+        request_id = data.get("request_id") if isinstance(data, dict) else None
+        if request_id is None:
+            return
+        if event.type == "approval_decided":
+            reason = data["decision"]
+            approval = run.approval(data["n"])
+            if not data["closes"] and approval is not None:
+                reason = f"counted: {len(approval.decisions)} of {approval.required}"
+        else:
+            reason = _COMMANDS.get(event.type, "")
+        made = layout.Remembered(
+            request_id=request_id, accepted=True, reason=reason, version=event.version, at=event.at
+        )
+        self._verdicts.setdefault(event.run_id, {})[request_id] = made
+
+    def _to_stub(self, run: Run, purge_at: int) -> None:
+        header = run.header
+        stub = layout.Stub(
+            digest=run.start.digest, status=header.status, version=header.version, hash=header.hash
+        )
+        self._stubs[header.run_id] = stub, purge_at + STUB_RETENTION_MS
+        del self._runs[header.run_id]
+        self._verdicts.pop(header.run_id, None)
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of the changelog."""
+        encode = layout.Codecs().encode
+        for run_id, run in self._runs.items():
+            for key, value in snapshot_of(run):
+                yield key, encode(key, value)
+            for name, due in run.header.timers.items():
+                yield timer_key(due, f"{run_id}/{name}".encode()), TIMER_SET
+            for request_id, verdict in self._verdicts.get(run_id, {}).items():
+                key = layout.remembered(run_id, request_id)
+                yield key, encode(key, verdict)
+        for run_id, (stub, until) in self._stubs.items():
+            key = layout.stub(run_id)
+            yield key, encode(key, stub)
+            yield timer_key(until, f"{run_id}/stub".encode()), TIMER_SET
