@@ -150,6 +150,9 @@ class RunHistory:
         becomes = _BECOMES.get(kind)
         if becomes is None:
             return
+        if n not in self.actions:
+            self._no(7, f"{kind} of action {n}, which was never proposed")
+            return
         self._move(n, becomes)
         if kind == "action_requested":
             self.requested[n, data["attempt"]] += 1

@@ -23,7 +23,7 @@ from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.cycle import Cycle
-from perdure.streams.runtime.errors import RuntimeFault
+from perdure.streams.runtime.errors import RuntimeFault, Unanswered
 from perdure.streams.runtime.health import HealthBoard
 from perdure.streams.runtime.ports import Kafka
 from perdure.streams.runtime.processor import Processor
@@ -99,9 +99,18 @@ class Life:
             instance_id=process.name,
             idle_poll_ms=int(LONGEST_NAP * 1000),
         )
-        self.runs = [CycleRun(self, processor) for processor in process.make(self)]
+        self.runs: list[CycleRun] = []
+        world.push(world.now_us + world.chance.randrange(1, 10_000), self, self._begin)
+
+    def _begin(self) -> None:
+        try:
+            processors = self.process.make(self)
+        except (RuntimeFault, Unanswered) as error:
+            self.world.ended(self, f"can't start: {error}", expected=True)
+            return
+        self.runs = [CycleRun(self, processor) for processor in processors]
         for run in self.runs:
-            run.wake(world.chance.randrange(1, 20_000))
+            run.wake(self.world.chance.randrange(1, 10_000))
 
     @property
     def name(self) -> str:
@@ -186,7 +195,7 @@ class Life:
         self.wake_cycles()
 
     def over(self) -> bool:
-        return all(run.closed for run in self.runs)
+        return bool(self.runs) and all(run.closed for run in self.runs)
 
 
 def world_time(world: Surroundings) -> Any:
@@ -283,7 +292,7 @@ class CycleRun:
             self._naps = 0
             nap = world.chance.randrange(100, 2_000)
         elif asked < 0.05:  # waits for something under way: look less and less often
-            self._naps += 1
+            self._naps = min(self._naps + 1, 12)
             nap = int(min(asked * 1_000_000 * 2**self._naps, 250_000))
         else:
             nap = int(min(asked, LONGEST_NAP) * 1_000_000) + world.chance.randrange(100, 3_000)
@@ -299,16 +308,9 @@ def engine(queue_problem: Callable[[str], str | None]) -> MakeProcessors:
     """The processors of `perdure engine`."""
 
     def make(life: Life) -> Sequence[Processor]:
-        ids: dict[str, str] = {}
-
-        def topic_id(topic: str) -> str:
-            found = ids.get(topic)
-            if found is None:
-                found = ids[topic] = life.kafka.admin().topic_ids([topic]).result()[topic]
-            return found
-
+        ids = dict(life.kafka.admin().topic_ids([topics.TASKS]).result())
         outputs = Outputs(Blobs("memory://perdure-simulation"))
-        return [EngineProcessor(outputs, topic_id, queue_problem)]
+        return [EngineProcessor(outputs, ids.__getitem__, queue_problem)]
 
     return make
 
@@ -342,5 +344,3 @@ def worker(
 
     return make
 
-
-ENGINE_TOPICS: Final = (topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL)

@@ -67,7 +67,7 @@ class Scenario:
     ) -> None:
         self.chance = chance = random.Random(f"{seed}/scenario")
         self.world = World(seed, partitions=chance.choice((1, 2, 2, 3)))
-        jumps = chance.random() < 0.25
+        jumps = self._jumps = chance.random() < 0.25
         habits = Habits(
             well=chance.choice((0.4, 0.7, 0.9)),
             late=not jumps,
@@ -123,7 +123,8 @@ class Scenario:
             if not rested:
                 world.say("it does not come to rest")
             # Requests held for an unknown run wait 30 s, a task for its agent 10 s.
-            world.run_until(lambda: bool(judge.wrong), 45.0)
+            # A partition's time never goes back: after a clock's jump it may stand still that long.
+            world.run_until(lambda: bool(judge.wrong), 1300.0 if self._jumps else 45.0)
             return judge.judge()
 
     def _nudge(self) -> None:
@@ -153,7 +154,7 @@ class Scenario:
             task |= {"agent": "planner", "plan": plan(chance, [t.name for t in self.tools])}
         else:
             task["agent"] = "thinker"
-        kind = "run"
+        kind = "either" if (early := chance.random() < 0.15) else "run"
         if chance.random() < 0.06:
             task["agent"], kind = "nobody", "refused"
         if chance.random() < 0.1:
@@ -162,12 +163,17 @@ class Scenario:
             task["budget"] = {"steps": chance.choice((1, 2))}
 
         def submit() -> None:
+            if not early and len(self.world.records(topics.CATALOG)) < len(self.tools) + 2:
+                self.world.later(0.3, submit)  # everything is announced before
+                return
             there = self.people.send(topics.TASKS, task, run_id)
             if there is None:
                 self.world.later(0.7, submit)
                 return
             self.world.say(f"client: {run_id} for {task['agent']}")
             self.asked.tasks[run_id] = kind
+            if kind == "either":
+                self.asked.may_be_buried.add((topics.TASKS, *there))
             if kind == "refused":
                 self.asked.buried[topics.TASKS, *there] = "refused"
             if chance.random() < 0.2:

@@ -360,6 +360,8 @@ class World:
         self.struck[type(what).__name__, where, side] += 1
         self.say(f"{life.name}: {type(what).__name__.lower()} {side} {where}")
         if isinstance(what, LateCommit):
+            for producer in self.broker._named(life.name).transactional:
+                producer._push()  # a client sends the commit only once all records are there
             self.broker.commit_late(life.name, what.seconds)
         if isinstance(what, Crash | LateCommit):
             self.crash(life.name, what.restart_after)
