@@ -9,8 +9,9 @@ from perdure.streams.runtime.ports import Spot
 from tests.contract.world import Member, World
 
 
-def test_questions_end_unanswered(world: World) -> None:
-    admin = world.unreachable().admin()
+def test_questions_end_unanswered_and_no_id_is_given_out(world: World) -> None:
+    kafka = world.unreachable()
+    admin = kafka.admin()
     spot = Spot("topic", 0)
     questions = [
         admin.ends([spot]),
@@ -21,15 +22,12 @@ def test_questions_end_unanswered(world: World) -> None:
     assert not any(q.done() for q in questions)
     with pytest.raises(KafkaUnreachable):
         admin.partition_counts(["topic"])
+    with pytest.raises(OutcomeUnknown):
+        kafka.transactional_producer(world.name("id")).start()
     for question in questions:
         world.until(question.done, "an answer", 20)
         with pytest.raises(Unanswered):
             question.result()
-
-
-def test_no_id_is_given_out(world: World) -> None:
-    with pytest.raises(OutcomeUnknown):
-        world.unreachable().transactional_producer(world.name("id")).start()
 
 
 def test_nothing_is_polled_and_nothing_is_sent(world: World) -> None:

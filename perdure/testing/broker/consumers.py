@@ -46,6 +46,7 @@ class _Fetcher:
         self._broker = broker
         self._fetches: dict[Spot, _Fetch] = {}
         self._exhausted_at = -1  # the broker's version at which there was nothing more
+        self._waiting: list[Polled] = []  # told by the next poll
 
     def __contains__(self, spot: object) -> bool:
         return spot in self._fetches
@@ -71,14 +72,23 @@ class _Fetcher:
         self._exhausted_at = -1
 
     def start(self, spot: Spot, position: int) -> None:
-        fetch = self._fetches[spot] = _Fetch(spot, position, False)
-        fetch.log = None
+        """Resumed first and moved then: in between a fetch from the old position may find it below
+        the log's start, which is told though it means nothing any more (measured)."""
+        rng, log = self._broker.random, self._broker.log(spot)
+        former = self._fetches[spot].position
+        if rng is not None and log is not None and former < log.start and rng.random() < 0.15:
+            detail = f"offset {former} is outside the log ({log.start} to {log.end})"
+            self._waiting.append(Trouble(*spot, True, detail))
+        self._fetches[spot] = _Fetch(spot, position, False)
         self._exhausted_at = -1
 
     def take(self, limit: int) -> list[Polled]:
         broker = self._broker
         if broker.version == self._exhausted_at:
             return []
+        if self._waiting:
+            waiting, self._waiting = self._waiting[:limit], self._waiting[limit:]
+            return waiting
         version = broker.version
         fetches = list(self._fetches.values())
         rng, complete = broker.random, True
@@ -126,7 +136,7 @@ class _Fetcher:
             room -= len(found)
         if position < stable:
             return False
-        if fetch.told == position:
+        if fetch.told == position or position > stable:  # no end is told from behind the stable one
             return True
         if room <= 0 or (self._broker.random is not None and self._broker.random.random() < 0.3):
             return False  # an end is told by a fetch of its own
@@ -178,6 +188,8 @@ class SimulatedGroupConsumer:
         self._owned: set[Spot] = set()
         self._raised: Exception | None = None
         self._closed = False
+        self._answer_due = False  # what follows a revocation is told, though it be nothing
+        self._stale: list[Spot] = []  # lost, and named once more after the return
         self.member: Member | None = None
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -301,6 +313,8 @@ class SimulatedGroupConsumer:
             member = self.member
             if member is None or member.gone:
                 if self._owned:
+                    if self._broker.random is not None and self._broker.random.random() < 0.3:
+                        self._stale = sorted(self._owned)
                     self._tell(listener.lost, self._owned)
                 self._join()
                 if self.member is None or self.member.gone:
@@ -311,10 +325,18 @@ class SimulatedGroupConsumer:
                 self._tell(listener.revoked, going)
             if member.giving_up:
                 self.group.acknowledge(member)
+                self._answer_due = True
                 continue
+            if self._stale:
+                stale, self._stale = self._stale, []
+                self._guarded(listener.revoked, stale)
             coming = sorted(member.granted.keys() - self._owned)
             if not coming:
+                if self._answer_due and member.epoch == self.group.epoch:
+                    self._answer_due = False
+                    self._guarded(listener.assigned, [])
                 return
+            self._answer_due = False
             rng = self._broker.random
             if rng is not None and rng.random() < 0.1:  # the rest is told by a later poll
                 coming = coming[: rng.randint(1, len(coming))]

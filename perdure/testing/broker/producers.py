@@ -166,11 +166,12 @@ class SimulatedTransactionalProducer:
         broker.at(broker.now() + late, self._push)
 
     def commits_late(self, seconds: float) -> None:
-        """The commit is on its way and arrives whatever becomes of the process."""
+        """The commit is on its way and arrives whatever becomes of the process. A client sends it
+        once all records are acknowledged, so they are there."""
         broker = self._broker
+        self._push()
 
         def commit() -> None:
-            self._push()
             if not self._fatal and not self._void and self._began:
                 try:
                     self._end(commit=True)
