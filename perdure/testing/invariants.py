@@ -34,6 +34,8 @@ class Asked:
     """(run id, request id) of decisions and control requests: so many verdicts."""
     buried: dict[tuple[str, int, int], str] = field(default_factory=dict)
     """Topic, partition, offset of a record that must be dead-lettered: its reason."""
+    conflicts: list[set[tuple[str, int, int]]] = field(default_factory=list)
+    """Records of one task id and different content: all but one must be dead-lettered."""
     may_be_buried: set[tuple[str, int, int]] = field(default_factory=set)
 
 
@@ -276,12 +278,16 @@ class Judge:
                 self._no(f"dead letter: {at} is there twice")
             found[at] = headers["reason"]
             if at not in self.asked.buried and not (
-                headers["reason"] == "refused" and at in self.asked.may_be_buried
+                (headers["reason"] == "refused" and at in self.asked.may_be_buried)
+                or (headers["reason"] == "conflict" and any(at in c for c in self.asked.conflicts))
             ):
                 self._no(f"dead letter: {at} ({headers['reason']}: {headers['detail']})")
         for at, reason in self.asked.buried.items():
             if at not in found:
                 self._no(f"dead letter: {at} ({reason}) is missing")
+        for group in self.asked.conflicts:
+            if len(group & found.keys()) != len(group) - 1:
+                self._no(f"dead letter: of {sorted(group)} one must stand and the others not")
 
     # --- stores and state ----------------------------------------------------------------------
 

@@ -14,14 +14,15 @@ from typing import Any
 from perdure.connectors.tool import Tool
 from perdure.streams.runtime.ports import (
     Admin,
-    GroupConsumer,
-    Kafka,
     PlainProducer,
     Polled,
     Reader,
     TransactionalProducer,
 )
 from perdure.streams.runtime.processor import Headers
+
+from .broker.consumers import SimulatedGroupConsumer
+from .broker.process import Process
 
 Point = Callable[[str, str], None]
 
@@ -65,7 +66,7 @@ def _around(function: Callable[..., Any], where: str, point: Point) -> Callable[
 class WatchedConsumer:
     """A group consumer that remembers what its last poll was asked and whether it got anything."""
 
-    def __init__(self, inner: GroupConsumer) -> None:
+    def __init__(self, inner: SimulatedGroupConsumer) -> None:
         self._inner = inner
         self.timeout = 0.0
         self.got = False
@@ -75,13 +76,19 @@ class WatchedConsumer:
         self.start = inner.start
         self.commit = inner.commit
         self.membership = inner.membership
-        self.close = inner.close
 
     def poll(self, limit: int, timeout: float) -> list[Polled]:
         self.timeout, self.got = timeout, False
         found = self._inner.poll(limit, 0)
         self.got = bool(found)
         return found
+
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        finally:
+            self._inner.silence(True)  # one that could not say goodbye sends no heartbeats either
 
 
 class WatchedProducer:
@@ -116,7 +123,7 @@ class WatchedProducer:
 class WatchedKafka:
     """Kafka as one cycle sees it: its consumer is watched."""
 
-    def __init__(self, inner: Kafka, sent: Callable[[], None], watcher: Any = None) -> None:
+    def __init__(self, inner: Process, sent: Callable[[], None], watcher: Any = None) -> None:
         self._inner = inner
         self._sent = sent
         self._watcher = watcher
@@ -126,7 +133,7 @@ class WatchedKafka:
     def of(self, watcher: Any) -> WatchedKafka:
         return WatchedKafka(self._inner, self._sent, watcher)
 
-    def group_consumer(self, group: str, client_id: str) -> GroupConsumer:
+    def group_consumer(self, group: str, client_id: str) -> WatchedConsumer:
         made = WatchedConsumer(self._inner.group_consumer(group, client_id))
         self._watcher.consumer = made
         return made

@@ -23,7 +23,7 @@ from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.cycle import Cycle
-from perdure.streams.runtime.errors import RuntimeFault, Unanswered
+from perdure.streams.runtime.errors import RuntimeFault, StoreCorrupt, Unanswered
 from perdure.streams.runtime.health import HealthBoard
 from perdure.streams.runtime.ports import Kafka
 from perdure.streams.runtime.processor import Processor
@@ -31,12 +31,15 @@ from perdure.streams.runtime.settings import RuntimeSettings
 from perdure.streams.runtime.store import Stores
 
 from .broker.errors import ProcessGone
+from .broker.process import Process
 from .clock import ProcessClock
 from .disk import Disk, SimStores
 from .executor import Killed, SimExecutor
 from .points import WatchedConsumer, WatchedKafka, pointed
 
 DRAIN_SECONDS: Final = 60.0
+IDLE_POLL: Final = 0.1
+"""s of the first idle poll, as in the real runtime; each further one may take twice as long."""
 LONGEST_NAP: Final = 5.0
 """s between two polls of a cycle that nothing wakes."""
 
@@ -56,6 +59,10 @@ class Surroundings(Protocol):
     def serve(self) -> None: ...
 
 
+KNOWN_ENDS: Final = (StoreCorrupt,)
+"""Exceptions, no `RuntimeFault`, that a cycle lets out although they could be mended in place: a
+store found corrupt by a write or by a restore. The process ends and its next start mends it."""
+
 MakeProcessors = Callable[["Life"], Sequence[Processor]]
 MakeCycle = Callable[[Processor, RuntimeSettings, Kafka, Stores, ProcessClock, Any], Cycle]
 
@@ -64,13 +71,15 @@ class SimProcess:
     """Who a process is, also after a restart."""
 
     def __init__(
-        self, name: str, make: MakeProcessors, new_kafka: Callable[[], Kafka], skew_ms: int
+        self, name: str, make: MakeProcessors, new_kafka: Callable[[], Process], skew_ms: int
     ) -> None:
         self.name = name
         self.make = make
         self.make_cycle: MakeCycle = Cycle
         self.new_kafka = new_kafka
         self.skew_ms = skew_ms
+        self.own_skew_ms = skew_ms
+        """Without jumps."""
         self.disk = Disk()
         self.life: Life | None = None
         self.wanted = False
@@ -252,6 +261,9 @@ class CycleRun:
         except RuntimeFault as error:
             self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
             return
+        except KNOWN_ENDS as error:
+            self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
+            return
         except Exception as error:
             self.life.world.odd(f"{self.life.name}: the cycle raised {error!r}")
             self.life.world.ended(self.life, repr(error), expected=False)
@@ -295,7 +307,9 @@ class CycleRun:
             self._naps = min(self._naps + 1, 12)
             nap = int(min(asked * 1_000_000 * 2**self._naps, 250_000))
         else:
-            nap = int(min(asked, LONGEST_NAP) * 1_000_000) + world.chance.randrange(100, 3_000)
+            longest = min(asked, IDLE_POLL * 2**self._naps)
+            self._naps = min(self._naps + 1, 12)
+            nap = int(longest * 1_000_000) + world.chance.randrange(100, 3_000)
         us = world.now_us + nap
         if self._due is None or us < self._due:
             self._at(us)

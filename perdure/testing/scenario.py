@@ -177,18 +177,19 @@ class Scenario:
             if kind == "refused":
                 self.asked.buried[topics.TASKS, *there] = "refused"
             if chance.random() < 0.2:
-                self.world.later(chance.uniform(0.0, 5.0), lambda: self._twice(task, run_id, kind))
+                self.world.later(chance.uniform(0.0, 5.0), lambda: self._twice(task, kind, there))
 
         return submit
 
-    def _twice(self, task: dict[str, Any], run_id: str, kind: str) -> None:
+    def _twice(self, task: dict[str, Any], kind: str, first: tuple[int, int]) -> None:
         """The same again is ignored; something else under the same id is a conflict."""
         if kind != "run":
             return
         other = self.chance.random() < 0.5
-        there = self.people.send(topics.TASKS, {**task, "input": "other"} if other else task, run_id)
-        if there is not None and other:
-            self.asked.buried[topics.TASKS, *there] = "conflict"
+        value = {**task, "input": "other"} if other else task
+        there = self.people.send(topics.TASKS, value, task["task_id"])
+        if there is not None and other:  # they may come to the run's owner in either order
+            self.asked.conflicts.append({(topics.TASKS, *first), (topics.TASKS, *there)})
 
     def _steer(self) -> None:
         chance = self.chance

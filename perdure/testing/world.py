@@ -473,11 +473,13 @@ class World:
         return life.alive and condition()
 
     def heal(self) -> None:
-        """No faults any more; every wanted process runs."""
+        """No faults any more, and clocks put right; every process runs."""
         self.disarm()
         self.broker_up()
         for process in self.processes.values():
             process.disk.failing = False
+            if process.skew_ms != process.own_skew_ms:
+                self.jump_clock(process.name, process.own_skew_ms - process.skew_ms)
             process.wanted = True
             if process.life is not None and process.life.frozen:
                 self._thaw(process.life)
