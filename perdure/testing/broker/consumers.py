@@ -57,6 +57,7 @@ class _Fetcher:
 
     def remove(self, spot: Spot) -> None:
         self._fetches.pop(spot, None)
+        self._forget(spot)
 
     def pause(self, spots: Sequence[Spot]) -> None:
         for spot in spots:
@@ -72,15 +73,32 @@ class _Fetcher:
         self._exhausted_at = -1
 
     def start(self, spot: Spot, position: int) -> None:
-        """Resumed first and moved then: in between a fetch from the old position may find it below
-        the log's start, which is told though it means nothing any more (measured)."""
-        rng, log = self._broker.random, self._broker.log(spot)
         former = self._fetches[spot].position
-        if rng is not None and log is not None and former < log.start and rng.random() < 0.15:
-            detail = f"offset {former} is outside the log ({log.start} to {log.end})"
-            self._waiting.append(Trouble(*spot, True, detail))
+        self._forget(spot)
         self._fetches[spot] = _Fetch(spot, position, False)
         self._exhausted_at = -1
+        rng = self._broker.random
+        if rng is not None and self._fails_below(spot, former, 0.15):
+            self._fetches[spot].broken = rng.random() < 0.5
+
+    def placeholder(self, spot: Spot) -> None:
+        """Assigned at offset 0, which only stands for one, and paused."""
+        self.add(spot, 0, True)
+        self._fails_below(spot, 0, 0.3)
+
+    def _fails_below(self, spot: Spot, position: int, chance: float) -> bool:
+        """The real client may fetch from the position a partition has before it is moved, and tells
+        that it is below the log's start; it may then also stand still (measured)."""
+        rng, log = self._broker.random, self._broker.log(spot)
+        if rng is None or log is None or position >= log.start or rng.random() >= chance:
+            return False
+        detail = f"offset {position} is outside the log ({log.start} to {log.end})"
+        self._waiting.append(Trouble(*spot, True, detail))
+        return True
+
+    def _forget(self, spot: Spot) -> None:
+        if self._waiting:
+            self._waiting = [w for w in self._waiting if (w.topic, w.partition) != spot]
 
     def take(self, limit: int) -> list[Polled]:
         broker = self._broker
@@ -341,7 +359,7 @@ class SimulatedGroupConsumer:
             if rng is not None and rng.random() < 0.1:  # the rest is told by a later poll
                 coming = coming[: rng.randint(1, len(coming))]
             for spot in coming:
-                self._fetcher.add(spot, 0, True)
+                self._fetcher.placeholder(spot)
                 self._owned.add(spot)
             self._guarded(listener.assigned, coming)
             if rng is not None:
