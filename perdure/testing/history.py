@@ -95,9 +95,7 @@ class RunHistory:
         self._seen.events[kind] += 1
         usage = data.get("usage") or {}
         self.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-        if kind == "run_started":
-            self.budget = data["budget"]
-        elif kind == "budget_changed":
+        if kind == "run_started" or kind == "budget_changed":
             self.budget = data["budget"]
         elif kind == "step_started":
             self._step(data)

@@ -230,6 +230,7 @@ class Outside:
         self._ground.happened(f"outside: query of {context.action_id}: {said!r:.40}")
         return said
 
+
 def _nothing(chance: random.Random) -> Exception:
     return chance.choice(
         (

@@ -54,7 +54,9 @@ class People:
             return
         request_id = value.get("request_id") or default or f"{topic}-{there[0]}-{there[1]}"
         self.asked.requests[run_id, request_id] += 1
-        self.world.say(f"person: {value.get('decision') or value.get('command')} for {run_id}: {request_id}")
+        self.world.say(
+            f"person: {value.get('decision') or value.get('command')} for {run_id}: {request_id}"
+        )
 
     def decide(self, approval_id: str, decision: str, approver: str = "ann", **more: Any) -> None:
         """A decision on a question."""
@@ -103,9 +105,8 @@ class People:
 
     def _can_tell(self, approval_id: str, question: dict[str, Any]) -> bool:
         first = self._first_seen.setdefault(approval_id, self.world.now_us)
-        return (
-            self.world.now_us - first >= PATIENCE_US
-            and not self.outside.on_the_way_of(question["action_id"])
+        return self.world.now_us - first >= PATIENCE_US and not self.outside.on_the_way_of(
+            question["action_id"]
         )
 
     def _word(self, kind: str, question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -121,7 +122,9 @@ class People:
         if kind == "handover":
             if self.willing:
                 return "cancel_run", because
-            return chance.choice((("retry", {}), ("answer", {"answer": "by hand"}), ("cancel_run", because)))
+            return chance.choice(
+                (("retry", {}), ("answer", {"answer": "by hand"}), ("cancel_run", because))
+            )
         if kind == "action":
             roll = chance.random()
             if roll < 0.6:

@@ -29,13 +29,21 @@ Point = Callable[[str, str], None]
 
 def pointed(tool: Tool[..., Any], point: Point) -> Tool[..., Any]:
     """The same tool, its function and its query between two points."""
-    made: Tool[..., Any] = Tool(
-        _around(tool.function, f"tool.{tool.spec.effect}", point), tool.spec, tool.signature
+    query = tool.query_function
+    return rebound(
+        tool,
+        _around(tool.function, f"tool.{tool.spec.effect}", point),
+        None if query is None else _around(query, "tool.query", point),
     )
+
+
+def rebound(
+    tool: Tool[..., Any], function: Callable[..., Any], query: Callable[..., Any] | None
+) -> Tool[..., Any]:
+    """The same declaration for other functions of the same signatures."""
+    made: Tool[..., Any] = Tool(function, tool.spec, tool.signature)
     made.is_async = tool.is_async
-    made.query_function = tool.query_function
-    if tool.query_function is not None:
-        made.query_function = _around(tool.query_function, "tool.query", point)
+    made.query_function = query
     made._query_names = tool._query_names
     made._query_context = tool._query_context
     return made
@@ -83,7 +91,6 @@ class WatchedConsumer:
         self.got = bool(found)
         return found
 
-
     def close(self) -> None:
         try:
             self._inner.close()
@@ -128,6 +135,7 @@ class WatchedKafka:
         self._sent = sent
         self._watcher = watcher
         self._producers: list[WatchedProducer] = []
+        self.broker = inner.broker
         self.abort_open_transaction = inner.abort_open_transaction
 
     def of(self, watcher: Any) -> WatchedKafka:

@@ -31,6 +31,7 @@ from perdure.streams.runtime.settings import RuntimeSettings
 from perdure.streams.runtime.store import Stores
 
 from .broker.errors import ProcessGone
+from .broker.log import Log
 from .broker.process import Process
 from .clock import ProcessClock
 from .disk import Disk, SimStores
@@ -224,6 +225,8 @@ class CycleRun:
         self._missed = False
         self._due: int | None = None
         self._naps = 0
+        self._logs: list[Log] | None = None
+        self._readable = 0
         self._drain_until: float | None = None
 
     def wake(self, after_us: int) -> None:
@@ -234,6 +237,16 @@ class CycleRun:
         self._naps = 0
         if self._due is None or us < self._due:
             self._at(us)
+
+    def has_news(self) -> bool:
+        """More can be read of its inputs than at the last time."""
+        if self._logs is None:
+            broker = self.life.kafka.broker
+            names = (*self.processor.sources, *self.processor.global_topics)
+            self._logs = [log for name in names for log in broker.topics[name].logs]
+        readable = sum(log.stable for log in self._logs)
+        before, self._readable = self._readable, readable
+        return readable != before
 
     def stir(self) -> None:
         """The logs have changed."""
@@ -357,4 +370,3 @@ def worker(
         ]
 
     return make
-

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.connectors.models.provider import Provider
-from perdure.connectors.tool import Answer, Found, Tool, ToolContext, tool
+from perdure.connectors.tool import Tool
 from perdure.connectors.worker import WorkerProcessor
 from perdure.schemas import topics
 from perdure.schemas.records import (
@@ -30,6 +30,7 @@ from .invariants import Asked, Judge
 from .model import ChanceModel
 from .outside import Habits, Outside
 from .people import People
+from .services import services
 from .world import World
 
 CHAOS_SECONDS: Final = (8.0, 30.0)
@@ -77,10 +78,8 @@ class Scenario:
         self.asked = Asked()
         self.judge = Judge(self.world, self.outside, self.asked, asks_always=ASKS_ALWAYS)
         self.world.on_tick.append(self.judge.look)
-        self.people = People(
-            self.world, self.outside, self.asked, random.Random(f"{seed}/people")
-        )
-        self.tools = tools(self.outside, chance)
+        self.people = People(self.world, self.outside, self.asked, random.Random(f"{seed}/people"))
+        self.tools = services(self.outside, chance.choice((1.0, 3.0)), chance.choice((4.0, 9.0)))
         self.model = ChanceModel(
             random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
         )
@@ -219,72 +218,7 @@ class Scenario:
         self.asked.buried[topic, partition, offset] = "unreadable"
 
 
-# --- tools, agents, plans --------------------------------------------------------------------------
-
-
-def tools(outside: Outside, chance: random.Random) -> list[Tool[..., Any]]:
-    """Tools of every effect, with and without a query, `async def` and `def`."""
-    seconds = chance.choice((1.0, 3.0))
-    long = chance.choice((4.0, 9.0))
-
-    @tool("look", effect="read_only", timeout_seconds=seconds)
-    async def look(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "look", "read_only", {"amount": amount}, seconds)
-
-    @tool("put", effect="idempotent", timeout_seconds=seconds)
-    def put(context: ToolContext, amount: int) -> Any:
-        return outside.call_blocking(context, "put", "idempotent", {"amount": amount}, seconds)
-
-    @tool("putq", effect="idempotent", timeout_seconds=seconds, settle_seconds=long)
-    async def putq(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "putq", "idempotent", {"amount": amount}, long)
-
-    @putq.query
-    async def find_put(context: ToolContext) -> Found | Answer:
-        return await outside.query(context)
-
-    @tool("ship", effect="idempotent", timeout_seconds=seconds)
-    async def ship(context: ToolContext, amount: int) -> Any:
-        for page in range(int(context.progress or 0) + 1, 3):
-            await context.save_progress(page)
-        return await outside.call(context, "ship", "idempotent", {"amount": amount}, seconds)
-
-    @tool("pack", effect="idempotent", timeout_seconds=seconds)
-    def pack(context: ToolContext, amount: int) -> Any:
-        context.save_progress({"at": amount})
-        return outside.call_blocking(context, "pack", "idempotent", {"amount": amount}, seconds)
-
-    @tool("pay", effect="external", timeout_seconds=seconds)
-    async def pay(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "pay", "external", {"amount": amount}, seconds)
-
-    @tool(
-        "payq",
-        effect="external",
-        timeout_seconds=seconds,
-        settle_seconds=long,
-        approval="arguments.amount > 100",
-    )
-    async def payq(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "payq", "external", {"amount": amount}, long)
-
-    @payq.query
-    async def find_payment(context: ToolContext) -> Found | Answer:
-        return await outside.query(context)
-
-    @tool("payd", effect="external", timeout_seconds=seconds)
-    def payd(context: ToolContext, amount: int) -> Any:
-        return outside.call_blocking(context, "payd", "external", {"amount": amount}, seconds)
-
-    @payd.query
-    def find_paid(context: ToolContext) -> Found | Answer:
-        return outside.query_blocking(context)
-
-    @tool("wild", timeout_seconds=seconds)
-    async def wild(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "wild", "external", {"amount": amount}, seconds)
-
-    return [look, put, putq, ship, pack, pay, payq, payd, wild]
+# --- agents, plans -----------------------------------------------------------------------------------
 
 
 def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> AgentSpec:
@@ -342,6 +276,3 @@ def _model_arguments(chance: random.Random) -> Any:
     if roll < 0.85:
         return {"amount": chance.choice((1, 500)), "why": "because"}
     return chance.choice(({"amount": "x"}, {}, None))
-
-
-

@@ -137,6 +137,7 @@ class World:
         self._dead: list[Life] = []
         self._armed: dict[tuple[str, str], list[_Armed]] = {}
         self._seen_version = -1
+        self._wake_all = False
         self._broker_due: float | None = None
         self.events_run = 0
         self.broker = Broker(
@@ -293,12 +294,14 @@ class World:
         if not self.broker.is_down:
             self.say(f"the broker is down for {seconds:.1f} s")
             self.broker.down()
+            self._wake_all = True
             self.later(seconds, self.broker_up)
 
     def broker_up(self) -> None:
         if self.broker.is_down:
             self.say("the broker is back")
             self.broker.up()
+            self._wake_all = True
 
     # --- faults at points ----------------------------------------------------------------------
 
@@ -420,13 +423,15 @@ class World:
         return True
 
     def _stir(self) -> None:
-        """The logs have changed: whoever waits in a poll may have something."""
+        """The logs have changed: whoever waits in a poll for one of them may have something."""
         self._seen_version = self.broker.version
+        all_of_them, self._wake_all = self._wake_all, False
         for process in self.processes.values():
             life = process.life
             if life is not None and not life.frozen:
                 for run in life.runs:
-                    run.stir()
+                    if all_of_them or run.has_news():
+                        run.stir()
         for look in self.on_tick:
             look()
 
@@ -446,7 +451,8 @@ class World:
             if self._broker_due == due:
                 self._broker_due = None
             self.broker.catch_up()
-            self._seen_version = -1  # a member may have been told something, which no log shows
+            self._seen_version = -1
+            self._wake_all = True  # a member may have been told something, which no log shows
 
         self.push(int(due * 1_000_000) + 1, None, tick)
 
