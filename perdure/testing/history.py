@@ -216,3 +216,11 @@ class Seen:
         self.action_moves: Counter[tuple[str, str]] = Counter()
         self.questions: Counter[str] = Counter()
         self.words: Counter[tuple[str, str, bool]] = Counter()
+
+    def add(self, other: Seen) -> None:
+        """Take in what another one has seen."""
+        self.events.update(other.events)
+        self.run_moves.update(other.run_moves)
+        self.action_moves.update(other.action_moves)
+        self.questions.update(other.questions)
+        self.words.update(other.words)
