@@ -94,7 +94,15 @@ class KafkaWorld:
             return True
 
         self.until(created, f"{full} is created")
-        self.until(lambda: full in admin.list_topics(timeout=5).topics, f"{full} is known")
+
+        def led() -> bool:  # a client that asks too early asks again only after seconds
+            known = admin.list_topics(timeout=5).topics.get(full)
+            return (
+                known is not None
+                and [p.leader >= 0 for p in known.partitions.values()] == [True] * partitions
+            )
+
+        self.until(led, f"{full} is there")
         return full.removeprefix(self._deployment.prefix)
 
     def delete_topic(self, name: str) -> None:

@@ -39,11 +39,7 @@ def test_a_killed_members_transaction_leaves_its_offsets_unstable(world: World) 
     assert committed(world, kafka, group, {spot}) == {}
 
 
-@pytest.mark.parametrize("awake_ms", [0, 2_000])
-def test_a_stopped_member_is_expelled_and_guarded_by_offsets_alone(
-    world: World, awake_ms: int
-) -> None:
-    """Also if its heartbeats had the time to learn of it: nothing is told but in a poll."""
+def test_a_stopped_member_is_expelled_and_guarded_by_offsets_alone(world: World) -> None:
     topic, out, kafka = world.topic(2), world.topic(), world.process()
     asleep = world.process(apart=True)
     group, both = new_group(world, kafka), spots(topic, partitions=(0, 1))
@@ -57,10 +53,12 @@ def test_a_stopped_member_is_expelled_and_guarded_by_offsets_alone(
     world.stop(asleep)
     two = Member(world, kafka, group, topic).has(both)
     world.resume(asleep)
+    with pytest.raises(GroupFenced):
+        with_offsets.send_offsets({Spot(topic, 0): Position(5)}, one.consumer.membership())
+    with_offsets.abort()
     resumed = world.now_ms()
-    world.until(
-        lambda: two.poll() is not None and world.now_ms() >= resumed + awake_ms, "heartbeats"
-    )
+    world.until(lambda: two.poll() is not None and world.now_ms() >= resumed + 1_500, "heartbeats")
+    with_offsets.begin()  # heartbeats have learned of it by now, but nothing is told but in a poll
     with pytest.raises(GroupFenced):
         with_offsets.send_offsets({Spot(topic, 0): Position(5)}, one.consumer.membership())
     with_offsets.abort()
