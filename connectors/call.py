@@ -33,6 +33,10 @@ QUEUED, ADMITTED, STAGED, RUNNING, ENDED = range(5)
 """A call waits for a place; has one; stands in a ledger not yet committed; runs; has its answer."""
 
 
+GivenUp = Callable[["Call", "asyncio.Future[Any]"], None]
+"""Told of a call whose time is over, and of its thread, which goes on."""
+
+
 class Call:
     """One attempt under way in this process."""
 
@@ -98,7 +102,9 @@ class Caller:
         self._threads_per_tool = threads_per_tool
         self._announce_seconds = announce_seconds
 
-    async def perform(self, call: Call, thread_ended: Callable[[], None]) -> bytes:
+    async def perform(
+        self, call: Call, thread_ended: Callable[[], None], given_up: GivenUp
+    ) -> bytes:
         """The answer's bytes. Raises only `CancelledError`, when the worker itself stops."""
         call.task = asyncio.current_task()
         call.started_at = self._clock()
@@ -114,7 +120,7 @@ class Caller:
             answer = await (
                 self._model(call)
                 if call.tool is None
-                else self._tool(call, call.tool, thread_ended)
+                else self._tool(call, call.tool, thread_ended, given_up)
             )
         except Exception as error:
             log.exception("a call's own bookkeeping failed: %s", call.command.action_id)
@@ -183,7 +189,7 @@ class Caller:
     # --- tools ---------------------------------------------------------------------------------
 
     async def _tool(
-        self, call: Call, tool: Tool[..., Any], ended: Callable[[], None]
+        self, call: Call, tool: Tool[..., Any], ended: Callable[[], None], given_up: GivenUp
     ) -> ActionResult:
         command = call.command
         try:
@@ -205,16 +211,21 @@ class Caller:
             return self._failed(call, Failure("transient", "late_start", late))
         limit = asyncio.timeout(call.seconds)
         call.calling = True
+        thread: asyncio.Future[Any] | None = None
         try:
             async with limit:
                 if tool.is_async:
                     value = await tool.function(**keywords)
                 else:
-                    value = await self._threaded(
-                        tool.name, functools.partial(tool.function, **keywords), call, ended
-                    )
+                    work = functools.partial(tool.function, **keywords)
+                    thread = self._threaded(tool.name, work, call, ended)
+                    value = await asyncio.shield(thread)  # it goes on when its time is over
             result = plain(value)
         except BaseException as error:
+            if thread is not None and limit.expired() and isinstance(error, TimeoutError):
+                given_up(call, thread)
+            elif thread is not None and not thread.done():
+                thread.cancel()
             return self._raised(call, tool, error, limit.expired())
         finally:
             call.calling = False

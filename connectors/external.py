@@ -39,6 +39,15 @@ class Ended:
 
 
 @dataclass(slots=True)
+class Late:
+    """Posted: a call that was given up has its answer after all. ``told``: once it is committed."""
+
+    call: Call
+    payload: bytes
+    told: Callable[[], None]
+
+
+@dataclass(slots=True)
 class Asked:
     """Posted: a tool's query has answered. ``payload``: the adopted result, if it was found."""
 
@@ -148,6 +157,14 @@ class External:
         if entry is not None and entry.state == "started":
             self._finish(ctx, command, call.payload, call.headers)
         ctx.after_commit(functools.partial(self._work.forget, call))
+
+    def late(self, ctx: Context, event: Late) -> None:
+        """The thread knows better than "unknown", or than a query that saw nothing yet."""
+        command = event.call.command
+        entry = ledger.find(ctx, command.action_id, command.attempt)
+        if entry is not None and not (entry.result is not None and _told(entry.result)):
+            self._finish(ctx, command, event.payload, event.call.headers)
+        ctx.after_commit(event.told)
 
     def _finish(
         self, ctx: Context, command: ActionCommand, payload: bytes, headers: Headers

@@ -16,7 +16,7 @@ from typing import Any
 
 from perdure.streams.runtime.processor import Assignment
 
-from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller
+from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller, GivenUp
 from .executor import Executor
 from .gate import Gate
 
@@ -28,7 +28,7 @@ LATE_START_SECONDS = 2.0
 
 class Work:
     """Runs calls. ``begin`` and ``ended`` make what is posted to the assignment of an external
-    call: that its place is there, that its answer is."""
+    call: that its place is there, that its answer is. ``given_up`` is told of threads left alone."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Work:
         gate: Gate,
         begin: Callable[[Call], Any],
         ended: Callable[[Call], Any],
+        given_up: GivenUp,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.calls: dict[tuple[str, int], Call] = {}
@@ -47,6 +48,7 @@ class Work:
         self._gate = gate
         self._begin = begin
         self._ended = ended
+        self._given_up = given_up
         self.monotonic = monotonic
 
     def under_way(self, ident: tuple[str, int]) -> bool:
@@ -95,7 +97,9 @@ class Work:
             self._thread(call) if call.tool is not None and not call.tool.is_async else None
         )
         try:
-            call.payload = await self._caller.perform(call, thread_ended or _nothing)
+            call.payload = await self._caller.perform(
+                call, thread_ended or _nothing, self._given_up
+            )
         finally:
             if thread_ended is None:
                 self._gate.leave(call.command.target)

@@ -33,8 +33,9 @@ from .call import STAGED, Call, Caller
 from .catalog import Catalog
 from .errors import Failure, describe
 from .executor import Executor
-from .external import Asked, Begin, Ended, External, reply, stricter
+from .external import Asked, Begin, Ended, External, Late, reply, stricter
 from .gate import Gate
+from .late import Latecomers
 from .models.providers import Providers
 from .tool import Tool
 from .work import Work
@@ -106,7 +107,8 @@ class WorkerProcessor:
         )
         own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
         gate = Gate(settings.calls_in_all, settings.calls_per_target, own)
-        self._work = Work(executor, caller, gate, Begin, Ended, monotonic)
+        late = Latecomers(executor, caller, clock, Late)
+        self._work = Work(executor, caller, gate, Begin, Ended, late.watch, monotonic)
         self._external = External(
             settings.instance_id, self.tools, self._work, caller, self._answers, executor, clock
         )
@@ -118,6 +120,7 @@ class WorkerProcessor:
         self._events: dict[type, Callable[[Context, Any], None]] = {
             Begin: self._external.begin,
             Ended: self._external.ended,
+            Late: self._external.late,
             Asked: self._external.asked,
         }
 

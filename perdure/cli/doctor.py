@@ -261,7 +261,11 @@ class Cluster:
         oldest = self._oldest({where: ends[where] - count for where, count in behind.items()})
         # transaction markers take an offset each and are no records
         if oldest is None:
-            if members:
+            held = self._open(list(map(_spot, behind)))
+            if held:
+                text = f"unread behind an open transaction (see transactions): {lag}"
+                yield Finding(f"{name} lag", OK, text)
+            elif members:
                 yield Finding(name, OK, f"{_processes(members)}, nothing unread")
             return
         age = (now_ms() - oldest) / 1000
@@ -358,6 +362,10 @@ class Cluster:
         stable = self._ends(spots, IsolationLevel.READ_COMMITTED)
         ends = self._ends(spots, IsolationLevel.READ_UNCOMMITTED)
         return {where: at for where, at in stable.items() if at < ends.get(where, at)}
+
+
+def _spot(where: tuple[str, int]) -> TopicPartition:
+    return TopicPartition(*where)
 
 
 def _processes(count: int) -> str:

@@ -10,7 +10,6 @@ from perdure.streams.runtime.errors import (
     Aborted,
     OutcomeUnknown,
     StoreBusy,
-    StoreCorrupt,
     StoreFailed,
     Unanswered,
 )
@@ -42,7 +41,6 @@ _FAILURES: Final[tuple[tuple[str, str, Callable[[], Exception]], ...]] = (
     ("store.write", "before", lambda: StoreFailed("made up")),
     ("store.write", "after", lambda: StoreFailed("made up")),
     ("store.open", "before", lambda: StoreBusy("made up")),
-    ("store.open", "before", lambda: StoreCorrupt("made up")),
 )
 NOT_SENT_YET: Final = ("tool.external", "tool.idempotent", "tool.read_only")
 """A process stopped here has not sent its request: for longer than a settle time nothing but the

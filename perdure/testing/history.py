@@ -148,6 +148,9 @@ class RunHistory:
         becomes = _BECOMES.get(kind)
         if becomes is None:
             return
+        if n not in self.actions:
+            self._no(7, f"{kind} of action {n}, which was never proposed")
+            return
         self._move(n, becomes)
         if kind == "action_requested":
             self.requested[n, data["attempt"]] += 1
@@ -213,3 +216,11 @@ class Seen:
         self.action_moves: Counter[tuple[str, str]] = Counter()
         self.questions: Counter[str] = Counter()
         self.words: Counter[tuple[str, str, bool]] = Counter()
+
+    def add(self, other: Seen) -> None:
+        """Take in what another one has seen."""
+        self.events.update(other.events)
+        self.run_moves.update(other.run_moves)
+        self.action_moves.update(other.action_moves)
+        self.questions.update(other.questions)
+        self.words.update(other.words)

@@ -14,8 +14,6 @@ from typing import Any
 from perdure.connectors.tool import Tool
 from perdure.streams.runtime.ports import (
     Admin,
-    GroupConsumer,
-    Kafka,
     PlainProducer,
     Polled,
     Reader,
@@ -23,18 +21,29 @@ from perdure.streams.runtime.ports import (
 )
 from perdure.streams.runtime.processor import Headers
 
+from .broker.consumers import SimulatedGroupConsumer
+from .broker.process import Process
+
 Point = Callable[[str, str], None]
 
 
 def pointed(tool: Tool[..., Any], point: Point) -> Tool[..., Any]:
     """The same tool, its function and its query between two points."""
-    made: Tool[..., Any] = Tool(
-        _around(tool.function, f"tool.{tool.spec.effect}", point), tool.spec, tool.signature
+    query = tool.query_function
+    return rebound(
+        tool,
+        _around(tool.function, f"tool.{tool.spec.effect}", point),
+        None if query is None else _around(query, "tool.query", point),
     )
+
+
+def rebound(
+    tool: Tool[..., Any], function: Callable[..., Any], query: Callable[..., Any] | None
+) -> Tool[..., Any]:
+    """The same declaration for other functions of the same signatures."""
+    made: Tool[..., Any] = Tool(function, tool.spec, tool.signature)
     made.is_async = tool.is_async
-    made.query_function = tool.query_function
-    if tool.query_function is not None:
-        made.query_function = _around(tool.query_function, "tool.query", point)
+    made.query_function = query
     made._query_names = tool._query_names
     made._query_context = tool._query_context
     return made
@@ -65,7 +74,7 @@ def _around(function: Callable[..., Any], where: str, point: Point) -> Callable[
 class WatchedConsumer:
     """A group consumer that remembers what its last poll was asked and whether it got anything."""
 
-    def __init__(self, inner: GroupConsumer) -> None:
+    def __init__(self, inner: SimulatedGroupConsumer) -> None:
         self._inner = inner
         self.timeout = 0.0
         self.got = False
@@ -75,13 +84,18 @@ class WatchedConsumer:
         self.start = inner.start
         self.commit = inner.commit
         self.membership = inner.membership
-        self.close = inner.close
 
     def poll(self, limit: int, timeout: float) -> list[Polled]:
         self.timeout, self.got = timeout, False
         found = self._inner.poll(limit, 0)
         self.got = bool(found)
         return found
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        finally:
+            self._inner.silence(True)  # one that could not say goodbye sends no heartbeats either
 
 
 class WatchedProducer:
@@ -116,17 +130,18 @@ class WatchedProducer:
 class WatchedKafka:
     """Kafka as one cycle sees it: its consumer is watched."""
 
-    def __init__(self, inner: Kafka, sent: Callable[[], None], watcher: Any = None) -> None:
+    def __init__(self, inner: Process, sent: Callable[[], None], watcher: Any = None) -> None:
         self._inner = inner
         self._sent = sent
         self._watcher = watcher
         self._producers: list[WatchedProducer] = []
+        self.broker = inner.broker
         self.abort_open_transaction = inner.abort_open_transaction
 
     def of(self, watcher: Any) -> WatchedKafka:
         return WatchedKafka(self._inner, self._sent, watcher)
 
-    def group_consumer(self, group: str, client_id: str) -> GroupConsumer:
+    def group_consumer(self, group: str, client_id: str) -> WatchedConsumer:
         made = WatchedConsumer(self._inner.group_consumer(group, client_id))
         self._watcher.consumer = made
         return made

@@ -23,7 +23,7 @@ from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.cycle import Cycle
-from perdure.streams.runtime.errors import RuntimeFault
+from perdure.streams.runtime.errors import RuntimeFault, StoreCorrupt, Unanswered
 from perdure.streams.runtime.health import HealthBoard
 from perdure.streams.runtime.ports import Kafka
 from perdure.streams.runtime.processor import Processor
@@ -31,12 +31,16 @@ from perdure.streams.runtime.settings import RuntimeSettings
 from perdure.streams.runtime.store import Stores
 
 from .broker.errors import ProcessGone
+from .broker.log import Log
+from .broker.process import Process
 from .clock import ProcessClock
 from .disk import Disk, SimStores
 from .executor import Killed, SimExecutor
 from .points import WatchedConsumer, WatchedKafka, pointed
 
 DRAIN_SECONDS: Final = 60.0
+IDLE_POLL: Final = 0.1
+"""s of the first idle poll, as in the real runtime; each further one may take twice as long."""
 LONGEST_NAP: Final = 5.0
 """s between two polls of a cycle that nothing wakes."""
 
@@ -56,6 +60,10 @@ class Surroundings(Protocol):
     def serve(self) -> None: ...
 
 
+KNOWN_ENDS: Final = (StoreCorrupt,)
+"""Exceptions, no `RuntimeFault`, that a cycle lets out although they could be mended in place: a
+store found corrupt by a write or by a restore. The process ends and its next start mends it."""
+
 MakeProcessors = Callable[["Life"], Sequence[Processor]]
 MakeCycle = Callable[[Processor, RuntimeSettings, Kafka, Stores, ProcessClock, Any], Cycle]
 
@@ -64,13 +72,15 @@ class SimProcess:
     """Who a process is, also after a restart."""
 
     def __init__(
-        self, name: str, make: MakeProcessors, new_kafka: Callable[[], Kafka], skew_ms: int
+        self, name: str, make: MakeProcessors, new_kafka: Callable[[], Process], skew_ms: int
     ) -> None:
         self.name = name
         self.make = make
         self.make_cycle: MakeCycle = Cycle
         self.new_kafka = new_kafka
         self.skew_ms = skew_ms
+        self.own_skew_ms = skew_ms
+        """Without jumps."""
         self.disk = Disk()
         self.life: Life | None = None
         self.wanted = False
@@ -99,9 +109,18 @@ class Life:
             instance_id=process.name,
             idle_poll_ms=int(LONGEST_NAP * 1000),
         )
-        self.runs = [CycleRun(self, processor) for processor in process.make(self)]
+        self.runs: list[CycleRun] = []
+        world.push(world.now_us + world.chance.randrange(1, 10_000), self, self._begin)
+
+    def _begin(self) -> None:
+        try:
+            processors = self.process.make(self)
+        except (RuntimeFault, Unanswered) as error:
+            self.world.ended(self, f"can't start: {error}", expected=True)
+            return
+        self.runs = [CycleRun(self, processor) for processor in processors]
         for run in self.runs:
-            run.wake(world.chance.randrange(1, 20_000))
+            run.wake(self.world.chance.randrange(1, 10_000))
 
     @property
     def name(self) -> str:
@@ -186,7 +205,7 @@ class Life:
         self.wake_cycles()
 
     def over(self) -> bool:
-        return all(run.closed for run in self.runs)
+        return bool(self.runs) and all(run.closed for run in self.runs)
 
 
 def world_time(world: Surroundings) -> Any:
@@ -206,6 +225,8 @@ class CycleRun:
         self._missed = False
         self._due: int | None = None
         self._naps = 0
+        self._logs: list[Log] | None = None
+        self._readable = 0
         self._drain_until: float | None = None
 
     def wake(self, after_us: int) -> None:
@@ -216,6 +237,16 @@ class CycleRun:
         self._naps = 0
         if self._due is None or us < self._due:
             self._at(us)
+
+    def has_news(self) -> bool:
+        """More can be read of its inputs than at the last time."""
+        if self._logs is None:
+            broker = self.life.kafka.broker
+            names = (*self.processor.sources, *self.processor.global_topics)
+            self._logs = [log for name in names for log in broker.topics[name].logs]
+        readable = sum(log.stable for log in self._logs)
+        before, self._readable = self._readable, readable
+        return readable != before
 
     def stir(self) -> None:
         """The logs have changed."""
@@ -241,6 +272,9 @@ class CycleRun:
         except ProcessGone:
             return
         except RuntimeFault as error:
+            self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
+            return
+        except KNOWN_ENDS as error:
             self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
             return
         except Exception as error:
@@ -283,10 +317,12 @@ class CycleRun:
             self._naps = 0
             nap = world.chance.randrange(100, 2_000)
         elif asked < 0.05:  # waits for something under way: look less and less often
-            self._naps += 1
+            self._naps = min(self._naps + 1, 12)
             nap = int(min(asked * 1_000_000 * 2**self._naps, 250_000))
         else:
-            nap = int(min(asked, LONGEST_NAP) * 1_000_000) + world.chance.randrange(100, 3_000)
+            longest = min(asked, IDLE_POLL * 2**self._naps)
+            self._naps = min(self._naps + 1, 12)
+            nap = int(longest * 1_000_000) + world.chance.randrange(100, 3_000)
         us = world.now_us + nap
         if self._due is None or us < self._due:
             self._at(us)
@@ -299,16 +335,9 @@ def engine(queue_problem: Callable[[str], str | None]) -> MakeProcessors:
     """The processors of `perdure engine`."""
 
     def make(life: Life) -> Sequence[Processor]:
-        ids: dict[str, str] = {}
-
-        def topic_id(topic: str) -> str:
-            found = ids.get(topic)
-            if found is None:
-                found = ids[topic] = life.kafka.admin().topic_ids([topic]).result()[topic]
-            return found
-
+        ids = dict(life.kafka.admin().topic_ids([topics.TASKS]).result())
         outputs = Outputs(Blobs("memory://perdure-simulation"))
-        return [EngineProcessor(outputs, topic_id, queue_problem)]
+        return [EngineProcessor(outputs, ids.__getitem__, queue_problem)]
 
     return make
 
@@ -341,6 +370,3 @@ def worker(
         ]
 
     return make
-
-
-ENGINE_TOPICS: Final = (topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.connectors.models.provider import Provider
-from perdure.connectors.tool import Answer, Found, Tool, ToolContext, tool
+from perdure.connectors.tool import Tool
 from perdure.connectors.worker import WorkerProcessor
 from perdure.schemas import topics
 from perdure.schemas.records import (
@@ -30,6 +30,7 @@ from .invariants import Asked, Judge
 from .model import ChanceModel
 from .outside import Habits, Outside
 from .people import People
+from .services import services
 from .world import World
 
 CHAOS_SECONDS: Final = (8.0, 30.0)
@@ -67,7 +68,7 @@ class Scenario:
     ) -> None:
         self.chance = chance = random.Random(f"{seed}/scenario")
         self.world = World(seed, partitions=chance.choice((1, 2, 2, 3)))
-        jumps = chance.random() < 0.25
+        jumps = self._jumps = chance.random() < 0.25
         habits = Habits(
             well=chance.choice((0.4, 0.7, 0.9)),
             late=not jumps,
@@ -78,7 +79,11 @@ class Scenario:
         self.judge = Judge(self.world, self.outside, self.asked, asks_always=ASKS_ALWAYS)
         self.world.on_tick.append(self.judge.look)
         self.people = People(self.world, self.outside, self.asked, random.Random(f"{seed}/people"))
+<<<<<<< HEAD
         self.tools = tools(self.outside, chance)
+=======
+        self.tools = services(self.outside, chance.choice((1.0, 3.0)), chance.choice((4.0, 9.0)))
+>>>>>>> main
         self.model = ChanceModel(
             random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
         )
@@ -121,7 +126,8 @@ class Scenario:
             if not rested:
                 world.say("it does not come to rest")
             # Requests held for an unknown run wait 30 s, a task for its agent 10 s.
-            world.run_until(lambda: bool(judge.wrong), 45.0)
+            # A partition's time never goes back: after a clock's jump it may stand still that long.
+            world.run_until(lambda: bool(judge.wrong), 1300.0 if self._jumps else 45.0)
             return judge.judge()
 
     def _nudge(self) -> None:
@@ -151,7 +157,7 @@ class Scenario:
             task |= {"agent": "planner", "plan": plan(chance, [t.name for t in self.tools])}
         else:
             task["agent"] = "thinker"
-        kind = "run"
+        kind = "either" if (early := chance.random() < 0.15) else "run"
         if chance.random() < 0.06:
             task["agent"], kind = "nobody", "refused"
         if chance.random() < 0.1:
@@ -160,29 +166,41 @@ class Scenario:
             task["budget"] = {"steps": chance.choice((1, 2))}
 
         def submit() -> None:
+            if not early and len(self.world.records(topics.CATALOG)) < len(self.tools) + 2:
+                self.world.later(0.3, submit)  # everything is announced before
+                return
             there = self.people.send(topics.TASKS, task, run_id)
             if there is None:
                 self.world.later(0.7, submit)
                 return
             self.world.say(f"client: {run_id} for {task['agent']}")
             self.asked.tasks[run_id] = kind
+            if kind == "either":
+                self.asked.may_be_buried.add((topics.TASKS, *there))
             if kind == "refused":
                 self.asked.buried[topics.TASKS, *there] = "refused"
             if chance.random() < 0.2:
-                self.world.later(chance.uniform(0.0, 5.0), lambda: self._twice(task, run_id, kind))
+                self.world.later(chance.uniform(0.0, 5.0), lambda: self._twice(task, kind, there))
 
         return submit
 
-    def _twice(self, task: dict[str, Any], run_id: str, kind: str) -> None:
+    def _twice(self, task: dict[str, Any], kind: str, first: tuple[int, int]) -> None:
         """The same again is ignored; something else under the same id is a conflict."""
         if kind != "run":
             return
         other = self.chance.random() < 0.5
+<<<<<<< HEAD
         there = self.people.send(
             topics.TASKS, {**task, "input": "other"} if other else task, run_id
         )
         if there is not None and other:
             self.asked.buried[topics.TASKS, *there] = "conflict"
+=======
+        value = {**task, "input": "other"} if other else task
+        there = self.people.send(topics.TASKS, value, task["task_id"])
+        if there is not None and other:  # they may come to the run's owner in either order
+            self.asked.conflicts.append({(topics.TASKS, *first), (topics.TASKS, *there)})
+>>>>>>> main
 
     def _steer(self) -> None:
         chance = self.chance
@@ -212,72 +230,7 @@ class Scenario:
         self.asked.buried[topic, partition, offset] = "unreadable"
 
 
-# --- tools, agents, plans --------------------------------------------------------------------------
-
-
-def tools(outside: Outside, chance: random.Random) -> list[Tool[..., Any]]:
-    """Tools of every effect, with and without a query, `async def` and `def`."""
-    seconds = chance.choice((1.0, 3.0))
-    long = chance.choice((4.0, 9.0))
-
-    @tool("look", effect="read_only", timeout_seconds=seconds)
-    async def look(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "look", "read_only", {"amount": amount}, seconds)
-
-    @tool("put", effect="idempotent", timeout_seconds=seconds)
-    def put(context: ToolContext, amount: int) -> Any:
-        return outside.call_blocking(context, "put", "idempotent", {"amount": amount}, seconds)
-
-    @tool("putq", effect="idempotent", timeout_seconds=seconds, settle_seconds=long)
-    async def putq(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "putq", "idempotent", {"amount": amount}, long)
-
-    @putq.query
-    async def find_put(context: ToolContext) -> Found | Answer:
-        return await outside.query(context)
-
-    @tool("ship", effect="idempotent", timeout_seconds=seconds)
-    async def ship(context: ToolContext, amount: int) -> Any:
-        for page in range(int(context.progress or 0) + 1, 3):
-            await context.save_progress(page)
-        return await outside.call(context, "ship", "idempotent", {"amount": amount}, seconds)
-
-    @tool("pack", effect="idempotent", timeout_seconds=seconds)
-    def pack(context: ToolContext, amount: int) -> Any:
-        context.save_progress({"at": amount})
-        return outside.call_blocking(context, "pack", "idempotent", {"amount": amount}, seconds)
-
-    @tool("pay", effect="external", timeout_seconds=seconds)
-    async def pay(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "pay", "external", {"amount": amount}, seconds)
-
-    @tool(
-        "payq",
-        effect="external",
-        timeout_seconds=seconds,
-        settle_seconds=long,
-        approval="arguments.amount > 100",
-    )
-    async def payq(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "payq", "external", {"amount": amount}, long)
-
-    @payq.query
-    async def find_payment(context: ToolContext) -> Found | Answer:
-        return await outside.query(context)
-
-    @tool("payd", effect="external", timeout_seconds=seconds)
-    def payd(context: ToolContext, amount: int) -> Any:
-        return outside.call_blocking(context, "payd", "external", {"amount": amount}, seconds)
-
-    @payd.query
-    def find_paid(context: ToolContext) -> Found | Answer:
-        return outside.query_blocking(context)
-
-    @tool("wild", timeout_seconds=seconds)
-    async def wild(context: ToolContext, amount: int) -> Any:
-        return await outside.call(context, "wild", "external", {"amount": amount}, seconds)
-
-    return [look, put, putq, ship, pack, pay, payq, payd, wild]
+# --- agents, plans -----------------------------------------------------------------------------------
 
 
 def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> AgentSpec:

@@ -137,6 +137,7 @@ class World:
         self._dead: list[Life] = []
         self._armed: dict[tuple[str, str], list[_Armed]] = {}
         self._seen_version = -1
+        self._wake_all = False
         self._broker_due: float | None = None
         self.events_run = 0
         self.broker = Broker(
@@ -293,12 +294,14 @@ class World:
         if not self.broker.is_down:
             self.say(f"the broker is down for {seconds:.1f} s")
             self.broker.down()
+            self._wake_all = True
             self.later(seconds, self.broker_up)
 
     def broker_up(self) -> None:
         if self.broker.is_down:
             self.say("the broker is back")
             self.broker.up()
+            self._wake_all = True
 
     # --- faults at points ----------------------------------------------------------------------
 
@@ -360,6 +363,8 @@ class World:
         self.struck[type(what).__name__, where, side] += 1
         self.say(f"{life.name}: {type(what).__name__.lower()} {side} {where}")
         if isinstance(what, LateCommit):
+            for producer in self.broker._named(life.name).transactional:
+                producer._push()  # a client sends the commit only once all records are there
             self.broker.commit_late(life.name, what.seconds)
         if isinstance(what, Crash | LateCommit):
             self.crash(life.name, what.restart_after)
@@ -418,13 +423,15 @@ class World:
         return True
 
     def _stir(self) -> None:
-        """The logs have changed: whoever waits in a poll may have something."""
+        """The logs have changed: whoever waits in a poll for one of them may have something."""
         self._seen_version = self.broker.version
+        all_of_them, self._wake_all = self._wake_all, False
         for process in self.processes.values():
             life = process.life
             if life is not None and not life.frozen:
                 for run in life.runs:
-                    run.stir()
+                    if all_of_them or run.has_news():
+                        run.stir()
         for look in self.on_tick:
             look()
 
@@ -444,7 +451,8 @@ class World:
             if self._broker_due == due:
                 self._broker_due = None
             self.broker.catch_up()
-            self._seen_version = -1  # a member may have been told something, which no log shows
+            self._seen_version = -1
+            self._wake_all = True  # a member may have been told something, which no log shows
 
         self.push(int(due * 1_000_000) + 1, None, tick)
 
@@ -471,11 +479,13 @@ class World:
         return life.alive and condition()
 
     def heal(self) -> None:
-        """No faults any more; every wanted process runs."""
+        """No faults any more, and clocks put right; every process runs."""
         self.disarm()
         self.broker_up()
         for process in self.processes.values():
             process.disk.failing = False
+            if process.skew_ms != process.own_skew_ms:
+                self.jump_clock(process.name, process.own_skew_ms - process.skew_ms)
             process.wanted = True
             if process.life is not None and process.life.frozen:
                 self._thaw(process.life)

@@ -13,7 +13,7 @@ from .deployment import DEMO, TOOLS, Deployment, agent_of
 from .model_server import ModelServer, model_server
 
 MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2"]
-SCRIPTS = 40
+SCRIPTS = 50
 """Further agents `script-0`, ...: a test takes one and gives its model a script of its own."""
 
 

@@ -116,6 +116,17 @@ def test_l02_many_parallel_calls_whose_results_add_up(
     check_all(deployment, f"l02-{count}", count, size)
 
 
+def test_l02_many_parallel_calls_whose_arguments_add_up(
+    deployment: Deployment, script: Any
+) -> None:
+    """One reply of the model holds them all."""
+    agent = script([asks(*(("put_note", {"text": "z" * 30_000}) for _ in range(40))), END])
+    deployment.task(agent, "l02-arguments")
+    outcome = deployment.outcome("l02-arguments")
+    assert outcome["status"] == "done"
+    assert len(value(deployment, outcome["completed"])) == 40
+
+
 def test_l02_a_large_task_comes_again_in_its_question(deployment: Deployment, script: Any) -> None:
     (record,) = inputs.records("L02.2")
     task = {**json.loads(record.value or b""), "agent": "planner"}

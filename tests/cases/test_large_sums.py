@@ -105,3 +105,68 @@ def test_l02_large_arguments_modified_in_turn(desk: Desk) -> None:
         desk.feed(topics.APPROVALS, approval_id=asked, approver=f"p{number}", **word)
         assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
     sound(desk)
+
+
+def test_l02_a_plan_whose_arguments_add_up(desk: Desk) -> None:
+    start(desk, *side_by_side(40, arguments={"text": TEXT}))
+    sound(desk)
+    assert len(desk.on(COMMANDS)) == 40
+
+
+def test_l02_earlier_turns_that_add_up(desk: Desk) -> None:
+    start(desk, messages=[{"role": "user", "content": TEXT} for _ in range(40)])
+    sound(desk)
+    assert len(desk.on("agent.commands.models")) == 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(40, 30_000), (5, 250_000), (3, 400_000)])
+def test_l02_calls_of_one_reply_that_add_up(desk: Desk, count: int, size: int) -> None:
+    start(desk)
+    calls = [{"name": "call", "arguments": {"text": "z" * size}} for _ in range(count)]
+    desk.answer({"content": None, "tool_calls": calls, "finish_reason": "tool_calls"})
+    sound(desk)
+    assert len(desk.on(COMMANDS)) == count
+    answer_all(desk, status="succeeded", result=TEXT)
+    sound(desk)
+    assert len(desk.on("agent.commands.models")) == 2
+
+
+def test_l02_broken_calls_of_one_reply_that_add_up(desk: Desk) -> None:
+    """What no call can be made of stays in the history as it was said."""
+    start(desk)
+    calls = [{"name": "no", "arguments": None, "raw": "[" + TEXT} for _ in range(40)]
+    for _ in range(2):
+        desk.answer({"content": None, "tool_calls": calls, "finish_reason": "tool_calls"})
+    sound(desk)
+    assert len(desk.on("agent.commands.models")) == 3
+
+
+def test_l02_parallel_questions_of_large_calls(desk: Desk) -> None:
+    """The question of each shows its own arguments, the history of none is too long."""
+    start(desk)
+    calls = [{"name": "risky", "arguments": {"text": "z" * 200_000}} for _ in range(12)]
+    desk.answer({"content": None, "tool_calls": calls, "finish_reason": "tool_calls"})
+    sound(desk)
+    assert len(desk.on(topics.PENDING)) == 12
+    desk.feed(topics.CONTROL, run_id="r", command="cancel", by="uma")
+    sound(desk)
+    assert desk.outcome()["status"] == "cancelled"
+
+
+def test_l02_metadata_on_every_record(desk: Desk) -> None:
+    start(desk, {"id": "a", "tool": "risky"}, metadata={str(n): "m" * 150 for n in range(90)})
+    sound(desk)
+    assert desk.on(topics.PENDING)[-1]["metadata"]["7"] == "m" * 150
+
+
+def test_l02_answers_to_a_question_and_a_handover_are_large(desk: Desk) -> None:
+    start(desk, {"id": "a", "tool": "call"})
+    error = {"kind": "invalid_arguments", "message": "m" * 20_000}
+    answer_all(desk, status="failed", error=error)
+    asked = desk.on(topics.PENDING)[-1]
+    assert asked["kind"] == "handover"
+    where = {"approval_id": asked["approval_id"], "approver": "ann"}
+    desk.feed(topics.APPROVALS, **where, decision="answer", answer={"text": "z" * 1_500_000})
+    sound(desk)
+    assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
+    assert desk.outcome()["complete"] is True

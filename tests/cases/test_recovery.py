@@ -16,30 +16,52 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 # --- R01: longer than anybody waits ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tool", ["pay_slowly", "pay_known"])
-def test_r01_a_call_that_outlives_its_time_is_not_made_again(
-    deployment: Deployment, tool: str
-) -> None:
-    """Three times its timeout. Without a query a person is asked; with one, the service."""
-    run_id = f"r01-{tool}"
-    deployment.task(
-        "planner", run_id, plan=[{"id": "a", "tool": tool, "arguments": {"seconds": 1.5}}]
-    )
-    if tool == "pay_slowly":
-        question = deployment.question(run_id)
-        assert question["kind"] == "in_doubt"
-        assert question["tool"] == tool
-        deployment.decide(
-            question["approval_id"], "mark_done", answer={"paid": "seen"}, reason="it is there"
-        )
+def outlives(deployment: Deployment, run_id: str, tool: str) -> None:
+    """Start a call that takes three times its timeout."""
+    plan = [{"id": "a", "tool": tool, "arguments": {"seconds": 1.5}}]
+    task = {**inputs.produced("R01.1")[0], "agent": "planner"}
+    deployment.put("agent.tasks", **{**task, "task_id": run_id, "plan": plan})
+
+
+def check_made_once(deployment: Deployment, run_id: str, tool: str, result: Any) -> None:
     outcome = deployment.outcome(run_id)
     assert outcome["complete"] is True
-    assert outcome["result"] == {"a": {"paid": "seen" if tool == "pay_slowly" else "found"}}
+    assert outcome["result"] == {"a": result}
     assert len(deployment.effects(run_id, tool)) == 1
     calls = deployment.topics.on(
         "agent.commands.tools", lambda seen: seen.key == run_id and seen.value["verb"] == "call"
     )
     assert len(calls) == 1
+
+
+def test_r01_a_call_that_outlives_its_time_is_asked_about_and_then_its_own_result_counts(
+    deployment: Deployment,
+) -> None:
+    outlives(deployment, "r01", "pay_slowly")
+    question = deployment.question("r01")
+    assert (question["kind"], question["tool"]) == ("in_doubt", "pay_slowly")
+    check_made_once(deployment, "r01", "pay_slowly", {"paid": True})
+    deployment.topics.wait(
+        "agent.approvals.pending",
+        lambda seen: seen.key == question["approval_id"] and seen.raw is None,
+        "the question is closed",
+    )
+
+
+def test_r01_a_person_may_settle_it_before(deployment: Deployment) -> None:
+    outlives(deployment, "r01-person", "pay_slowly")
+    asked = deployment.question("r01-person")["approval_id"]
+    deployment.decide(asked, "mark_done", answer={"paid": "seen"}, reason="it is there")
+    check_made_once(deployment, "r01-person", "pay_slowly", {"paid": "seen"})
+
+
+def test_r01_a_service_that_can_be_asked_is_asked_once_the_call_is_over(
+    deployment: Deployment,
+) -> None:
+    outlives(deployment, "r01-known", "pay_known")
+    outcome = deployment.outcome("r01-known")
+    assert outcome["result"]["a"] in ({"paid": True}, {"paid": "found"})
+    check_made_once(deployment, "r01-known", "pay_known", outcome["result"]["a"])
 
 
 # --- R03: between two steps -----------------------------------------------------------------------

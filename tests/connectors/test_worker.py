@@ -329,7 +329,7 @@ def test_thread_that_is_over_time_is_unknown_and_still_running_until_it_ends(wor
         == "read_timeout"
     )
     w.until(lambda: w.worker.running == 0)
-    assert w.assignment.in_flight == 1  # the revoke waits for the thread
+    assert w.assignment.in_flight >= 1  # the revoke waits for the thread
     w.take(command(effect="external", verb="query"))
     assert w.statuses()[-1] == "running"
     go.set()

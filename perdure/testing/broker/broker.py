@@ -65,7 +65,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.transactions = Transactions(self)
         self.is_down = False
-        self.version = 0  # raised by whatever a reader could see
+        self.version = 0  # raised by whatever a poll could tell
         self._groups: dict[str, Group] = {}
         self._processes: dict[str, Process] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -309,6 +309,10 @@ class Broker:
             call()
             return
         self.at(self.now() + rng.uniform(0, most), call)
+
+    def next_due(self) -> float | None:
+        """When the broker will do something by itself (as `Clock.monotonic`), if ever."""
+        return self._due[0][0] if self._due and not self.is_down else None
 
     def catch_up(self) -> None:
         """Everything that was due by now happens, in its order."""

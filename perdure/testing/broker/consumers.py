@@ -46,6 +46,7 @@ class _Fetcher:
         self._broker = broker
         self._fetches: dict[Spot, _Fetch] = {}
         self._exhausted_at = -1  # the broker's version at which there was nothing more
+        self._waiting: list[Polled] = []  # told by the next poll
 
     def __contains__(self, spot: object) -> bool:
         return spot in self._fetches
@@ -56,6 +57,7 @@ class _Fetcher:
 
     def remove(self, spot: Spot) -> None:
         self._fetches.pop(spot, None)
+        self._forget(spot)
 
     def pause(self, spots: Sequence[Spot]) -> None:
         for spot in spots:
@@ -71,14 +73,40 @@ class _Fetcher:
         self._exhausted_at = -1
 
     def start(self, spot: Spot, position: int) -> None:
-        fetch = self._fetches[spot] = _Fetch(spot, position, False)
-        fetch.log = None
+        former = self._fetches[spot].position
+        self._forget(spot)
+        self._fetches[spot] = _Fetch(spot, position, False)
         self._exhausted_at = -1
+        rng = self._broker.random
+        if rng is not None and self._fails_below(spot, former, 0.15):
+            self._fetches[spot].broken = rng.random() < 0.5
+
+    def placeholder(self, spot: Spot) -> None:
+        """Assigned at offset 0, which only stands for one, and paused."""
+        self.add(spot, 0, True)
+        self._fails_below(spot, 0, 0.3)
+
+    def _fails_below(self, spot: Spot, position: int, chance: float) -> bool:
+        """The real client may fetch from the position a partition has before it is moved, and tells
+        that it is below the log's start; it may then also stand still (measured)."""
+        rng, log = self._broker.random, self._broker.log(spot)
+        if rng is None or log is None or position >= log.start or rng.random() >= chance:
+            return False
+        detail = f"offset {position} is outside the log ({log.start} to {log.end})"
+        self._waiting.append(Trouble(*spot, True, detail))
+        return True
+
+    def _forget(self, spot: Spot) -> None:
+        if self._waiting:
+            self._waiting = [w for w in self._waiting if (w.topic, w.partition) != spot]
 
     def take(self, limit: int) -> list[Polled]:
         broker = self._broker
         if broker.version == self._exhausted_at:
             return []
+        if self._waiting:
+            waiting, self._waiting = self._waiting[:limit], self._waiting[limit:]
+            return waiting
         version = broker.version
         fetches = list(self._fetches.values())
         rng, complete = broker.random, True
@@ -126,7 +154,7 @@ class _Fetcher:
             room -= len(found)
         if position < stable:
             return False
-        if fetch.told == position:
+        if fetch.told == position or position > stable:  # no end is told from behind the stable one
             return True
         if room <= 0 or (self._broker.random is not None and self._broker.random.random() < 0.3):
             return False  # an end is told by a fetch of its own
@@ -178,6 +206,8 @@ class SimulatedGroupConsumer:
         self._owned: set[Spot] = set()
         self._raised: Exception | None = None
         self._closed = False
+        self._answer_due = False  # what follows a revocation is told, though it be nothing
+        self._stale: list[Spot] = []  # lost, and named once more after the return
         self.member: Member | None = None
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -301,6 +331,8 @@ class SimulatedGroupConsumer:
             member = self.member
             if member is None or member.gone:
                 if self._owned:
+                    if self._broker.random is not None and self._broker.random.random() < 0.3:
+                        self._stale = sorted(self._owned)
                     self._tell(listener.lost, self._owned)
                 self._join()
                 if self.member is None or self.member.gone:
@@ -311,15 +343,23 @@ class SimulatedGroupConsumer:
                 self._tell(listener.revoked, going)
             if member.giving_up:
                 self.group.acknowledge(member)
+                self._answer_due = True
                 continue
+            if self._stale:
+                stale, self._stale = self._stale, []
+                self._guarded(listener.revoked, stale)
             coming = sorted(member.granted.keys() - self._owned)
             if not coming:
+                if self._answer_due and member.epoch == self.group.epoch:
+                    self._answer_due = False
+                    self._guarded(listener.assigned, [])
                 return
+            self._answer_due = False
             rng = self._broker.random
             if rng is not None and rng.random() < 0.1:  # the rest is told by a later poll
                 coming = coming[: rng.randint(1, len(coming))]
             for spot in coming:
-                self._fetcher.add(spot, 0, True)
+                self._fetcher.placeholder(spot)
                 self._owned.add(spot)
             self._guarded(listener.assigned, coming)
             if rng is not None:

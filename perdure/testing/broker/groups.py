@@ -25,6 +25,9 @@ class Topics(Protocol):
 
     def after(self, most: float, call: Callable[[], None]) -> None: ...
 
+    def changed(self) -> None:
+        """A member has been told something."""
+
 
 class Member:
     """One member as the coordinator knows it; ``gone`` once it is out."""
@@ -75,6 +78,7 @@ class Group:
         if member.gone:
             return
         member.gone = True
+        self._broker.changed()
         self.members.pop(member.id, None)
         self._free(member.granted)
         self._free(member.giving_up)
@@ -125,6 +129,7 @@ class Group:
         """A heartbeat of a live process."""
         if member.gone or member.silent or member.giving_up or not self.unsettled(member):
             return
+        self._broker.changed()
         target = self._target.get(member.id, set())
         kept = {s: e for s, e in member.granted.items() if s in target}
         if len(kept) != len(member.granted):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .process import Process
 
 CLIENT_MAX_BYTES = 4_300_000
+_LINGER = 0.01
+"""s within which a client sends by itself what it holds."""
 _LATE = 1.0
 """s after its sender's death within which a request may still arrive."""
 
@@ -86,7 +88,10 @@ class SimulatedTransactionalProducer:
         kept = tuple(headers)
         self._unsent.append(Sent(topic, partition, key, value, kept, timestamp, delivered))
         rng = self._broker.random
-        if process.reachable and (rng is None or rng.random() < 0.3):
+        if rng is not None and rng.random() < 0.7:
+            if len(self._unsent) == 1:
+                self._broker.after(_LINGER, self._push_unasked)
+        elif process.reachable:
             self._push()
         process.leave("producer.send")
 
@@ -161,11 +166,12 @@ class SimulatedTransactionalProducer:
         broker.at(broker.now() + late, self._push)
 
     def commits_late(self, seconds: float) -> None:
-        """The commit is on its way and arrives whatever becomes of the process."""
+        """The commit is on its way and arrives whatever becomes of the process. A client sends it
+        once all records are acknowledged, so they are there."""
         broker = self._broker
+        self._push()
 
         def commit() -> None:
-            self._push()
             if not self._fatal and not self._void and self._began:
                 try:
                     self._end(commit=True)
@@ -173,6 +179,10 @@ class SimulatedTransactionalProducer:
                     self._fatal = str(e)
 
         broker.at(broker.now() + seconds, commit)
+
+    def _push_unasked(self) -> None:
+        if self._process.alive and not self._process.stopped and self._process.reachable:
+            self._push()
 
     def _push(self) -> None:
         unsent, self._unsent = self._unsent, []

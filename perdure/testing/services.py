@@ -1,0 +1,82 @@
+"""Tools of every effect, with and without a query, `async def` and `def`, over the fake outside.
+
+A declaration is dear (its JSON Schema is made from the hints), so it is made once for each pair
+of times and bound to each world's outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from perdure.connectors.tool import Answer, Found, Tool, ToolContext, tool
+
+from .outside import Outside
+from .points import rebound
+
+_DECLARED: Final[dict[tuple[str, float, float], Tool[..., Any]]] = {}
+
+
+def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., Any]]:
+    """``seconds``: time-outs; ``long``: settle times where a tool declares one."""
+
+    def declare(
+        name: str,
+        function: Callable[..., Any],
+        query: Callable[..., Any] | None = None,
+        **more: Any,
+    ) -> Tool[..., Any]:
+        at = (name, seconds, long)
+        known = _DECLARED.get(at)
+        if known is not None:
+            return rebound(known, function, query)
+        made = _DECLARED[at] = tool(name, timeout_seconds=seconds, **more)(function)
+        if query is not None:
+            made.query(query)
+        return made
+
+    def calling(name: str, effect: str, settle: float) -> Callable[..., Any]:
+        async def call(context: ToolContext, amount: int) -> Any:
+            return await outside.call(context, name, effect, {"amount": amount}, settle)
+
+        return call
+
+    def put(context: ToolContext, amount: int) -> Any:
+        return outside.call_blocking(context, "put", "idempotent", {"amount": amount}, seconds)
+
+    async def ship(context: ToolContext, amount: int) -> Any:
+        for page in range(int(context.progress or 0) + 1, 3):
+            await context.save_progress(page)
+        return await outside.call(context, "ship", "idempotent", {"amount": amount}, seconds)
+
+    def pack(context: ToolContext, amount: int) -> Any:
+        context.save_progress({"at": amount})
+        return outside.call_blocking(context, "pack", "idempotent", {"amount": amount}, seconds)
+
+    def payd(context: ToolContext, amount: int) -> Any:
+        return outside.call_blocking(context, "payd", "external", {"amount": amount}, seconds)
+
+    async def found(context: ToolContext) -> Found | Answer:
+        return await outside.query(context)
+
+    def found_blocking(context: ToolContext) -> Found | Answer:
+        return outside.query_blocking(context)
+
+    asks = "arguments.amount > 100"
+    return [
+        declare("look", calling("look", "read_only", seconds), effect="read_only"),
+        declare("put", put, effect="idempotent"),
+        declare(
+            "putq", calling("putq", "idempotent", long), found, effect="idempotent",
+            settle_seconds=long,
+        ),
+        declare("ship", ship, effect="idempotent"),
+        declare("pack", pack, effect="idempotent"),
+        declare("pay", calling("pay", "external", seconds), effect="external"),
+        declare(
+            "payq", calling("payq", "external", long), found, effect="external",
+            settle_seconds=long, approval=asks,
+        ),
+        declare("payd", payd, found_blocking, effect="external"),
+        declare("wild", calling("wild", "external", seconds)),
+    ]  # fmt: skip

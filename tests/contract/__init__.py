@@ -1,0 +1,1 @@
+"""One suite for two brokers: the simulated one has to behave as the real one does."""
