@@ -25,7 +25,7 @@ SPOTS: Final[dict[str, int]] = {
     "producer.abort": 1, "reader.add": 4, "reader.poll": 100, "reader.remove": 2,
     "store.open": 5, "store.wipe": 1, "store.write": 40, "tool.external": 3, "tool.idempotent": 3,
     "tool.query": 2, "tool.read_only": 2, "consumer.close": 1, "producer.close": 1,
-    "kafka.abort_open_transaction": 1,
+    "kafka.abort_open_transaction": 1, "plain.flush": 1,
 }  # fmt: skip
 """Every call of a port that can be struck, and how often it comes at most worth waiting for."""
 FAVOURED: Final = (
@@ -54,6 +54,8 @@ class Faults:
         self._world = world
         self._chance = chance
         self._jumps = jumps
+        if chance.random() < 0.2:
+            self._takeovers()
         for _ in range(chance.choice((0, 1, 2, 3, 5, 8))):
             self._strike()
         for _ in range(chance.choice((0, 1, 2, 3))):
@@ -83,7 +85,33 @@ class Faults:
         else:
             where, side = "producer.commit", "before"
             what = LateCommit(chance.uniform(0.0, 12.0), chance.choice((0.01, 0.5, 3.0)))
+        self._together(where)
         self._world.strike(where, side, what, nth=self._nth(where))
+
+    def _together(self, where: str) -> None:
+        """Some points are passed only when something else goes wrong."""
+        world, name = self._world, self._name()
+        disk = world.processes[name].disk
+        if where == "store.wipe":
+            world.later(self._chance.uniform(0.5, 5.0), disk.go_corrupt)
+        elif where in ("consumer.close", "producer.close", "plain.flush"):
+            world.later(self._chance.uniform(0.5, 5.0), lambda: world.drain(name, 3.0))
+        elif where == "producer.abort":
+            world.strike("producer.commit", "before", Fail(lambda: Aborted("made up")), nth=2)
+        elif where == "kafka.abort_open_transaction":
+            world.strike("producer.commit", "before", Crash(9.0), nth=self._nth("producer.commit"))
+
+    def _takeovers(self) -> None:
+        """Owners that die or stand still with a transaction open, while others take over: the
+        commit may still come, just when the new owner looks."""
+        chance = self._chance
+        for _ in range(chance.choice((2, 3, 4))):
+            seconds = chance.uniform(3.5, 8.0)
+            what: Strike = LateCommit(seconds, chance.choice((7.0, 9.0, 12.0)))
+            if chance.random() < 0.3:
+                what = Stop(seconds)
+            nth = chance.randint(1, chance.choice((4, 12)))
+            self._world.strike("producer.commit", "before", what, nth=nth)
 
     def _nth(self, where: str) -> int:
         return self._chance.randint(1, self._chance.choice((1, 3, SPOTS[where])))

@@ -162,6 +162,29 @@ def test_a_member_may_commit_what_another_owns_in_a_transaction(world: World) ->
     two.consumer.close()
 
 
+def test_an_older_epoch_is_good_for_what_its_member_has_kept_since(world: World) -> None:
+    topic, kafka = world.topic(2), world.process()
+    group, both = new_group(world, kafka), spots(topic, partitions=(0, 1))
+    one = Member(world, kafka, group, topic).has(both)
+    older = one.consumer.membership()
+    two = Member(world, kafka, group, topic)
+    world.until(lambda: one.poll() is not None and len(one.held) == 1, "one gives one up")
+    two.has(both - one.held, one)
+    world.until(lambda: one.poll() is not None and one.told[-1] == ("assigned", ()), "a new epoch")
+    (kept,), (given,) = one.held, two.held
+    producer = started(world, kafka)
+    producer.begin()
+    producer.send_offsets({kept: Position(7)}, older)
+    producer.commit()
+    world.until(lambda: committed(world, kafka, group, {kept}) == {kept: Position(7)}, "committed")
+    producer.begin()
+    with pytest.raises(GroupFenced):
+        producer.send_offsets({given: Position(7)}, older)
+    producer.abort()
+    one.consumer.close()
+    two.consumer.close()
+
+
 def test_a_later_plain_commit_stands_when_the_transaction_ends(world: World) -> None:
     topic, kafka = world.topic(), world.process()
     group, spot = new_group(world, kafka), Spot(topic, 0)

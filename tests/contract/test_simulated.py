@@ -163,6 +163,50 @@ def test_a_commit_without_an_answer_may_have_happened(
     assert reading.values == there
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(
+    world: SimulatedWorld, taken: bool
+) -> None:
+    topic, kafka, of = world.topic(), world.process(), world.name("id")
+    producer = left_open(world, kafka, topic, b"v", by=of)
+    other, wait = world.process(), world.clock.wait
+
+    def on_call(process: str, called: str, at: str) -> None:
+        if (process, called, at) == (kafka.name, "producer.commit", "after"):
+            world.broker.cut(process)
+
+    def heal(*given: object) -> bool:
+        if kafka.cut:
+            world.broker.heal(kafka)
+            if taken:
+                other.abort_open_transaction(of)
+        return wait(*given)  # type: ignore[arg-type]
+
+    world.broker.on_call = on_call
+    world.clock.wait = heal  # type: ignore[method-assign]
+    if taken:
+        with pytest.raises(ProducerFenced):
+            producer.commit()
+    else:
+        producer.commit()
+    reading = Reading(world, other, (Spot(topic, 0), 0)).to(Spot(topic, 0), 2)
+    assert reading.values == [b"v"]
+
+
+def test_after_an_outage_the_dead_have_a_whole_session_again(world: SimulatedWorld) -> None:
+    topic, dead, kafka = world.topic(2), world.process(), world.process()
+    group, both = new_group(world, kafka), spots(topic, partitions=(0, 1))
+    Member(world, dead, group, topic).has(both)
+    world.kill(dead)
+    world.broker.down()
+    begun = world.now_ms()
+    world.until(lambda: world.now_ms() > begun + 8_000, "longer than a session")
+    world.broker.up()
+    up_at = world.now_ms()
+    Member(world, kafka, group, topic).has(both)
+    assert 3_000 <= world.now_ms() - up_at <= 4_500
+
+
 def test_an_outage_expels_nobody_and_loses_nothing(world: SimulatedWorld) -> None:
     topic, kafka = world.topic(2), world.process()
     both = spots(topic, partitions=(0, 1))

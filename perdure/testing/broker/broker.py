@@ -157,14 +157,12 @@ class Broker:
         self.version += 1
 
     def up(self) -> None:
-        """Nothing committed is lost. Every member gets a whole session's time again."""
+        """Nothing committed is lost. Silent members have a whole session again."""
         self.is_down = False
         self.version += 1
         for process in self._processes.values():
-            silent = not process.alive or process.stopped or process.cut
-            self._silence(process, False)
-            if silent:
-                self._silence(process, True)
+            for consumer in process.consumers:
+                consumer.renew()
         self.catch_up()
 
     def tick(self) -> None:

@@ -303,16 +303,23 @@ class SimulatedGroupConsumer:
             self.group.speaks_again(member)
             return
         member.silent = True
+        rng, beat = self._broker.random, self.group.heartbeat
+        self._expel_in(member, self.group.session - (rng.uniform(0, beat) if rng else 0.0))
+
+    def renew(self) -> None:
+        """The coordinator has started anew: who is silent has a whole session again."""
+        if self.member is not None and self.member.silent and not self.member.gone:
+            self._expel_in(self.member, self.group.session)
+
+    def _expel_in(self, member: Member, seconds: float) -> None:
         member.beats += 1
         beats, broker = member.beats, self._broker
-        group = self.group
-        last = broker.random.uniform(0, group.heartbeat) if broker.random is not None else 0.0
 
         def over() -> None:
             if member.beats == beats:
-                group.expel(member)
+                self.group.expel(member)
 
-        broker.at(broker.now() + group.session - last, over)
+        broker.at(broker.now() + seconds, over)
 
     def _membership(self) -> Membership:
         member = self.member

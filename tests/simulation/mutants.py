@@ -1,0 +1,212 @@
+"""Pieces of the product, broken one at a time: the simulation must see each of them.
+
+A mutant is a function that breaks its piece through `pytest.MonkeyPatch`, so nothing in the
+product knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from perdure.connectors import ledger
+from perdure.streams.core import effects
+from perdure.streams.core.policies import approval
+from perdure.streams.engine.processor import EngineProcessor
+from perdure.streams.runtime.cycle import Cycle
+from perdure.streams.runtime.errors import Unanswered
+from perdure.streams.runtime.membership import Membership
+from perdure.streams.runtime.overlay import PartitionState
+from perdure.streams.runtime.ports import Position, Spot
+from perdure.streams.runtime.restore import Restoration
+from perdure.streams.runtime.savepoint import Savepoint
+from perdure.streams.runtime.work import Work
+
+from perdure.testing.broker.admin import SimulatedAdmin
+from perdure.testing.broker.producers import SimulatedTransactionalProducer
+
+Patch = pytest.MonkeyPatch
+
+
+def ledger_without_started(patch: Patch) -> None:
+    """An external call begins, and no ledger knows of it."""
+    patch.setattr(ledger, "start", lambda *_: None)
+
+
+def offsets_left_out(patch: Patch) -> None:
+    """Transactions carry no offsets: nothing fences them, and inputs are taken again."""
+    patch.setattr(SimulatedTransactionalProducer, "send_offsets", lambda *_: None)
+
+
+def unstable_offsets_taken(patch: Patch) -> None:
+    """A takeover does not wait for the former owner's open transaction."""
+    asked = SimulatedAdmin.committed
+
+    def committed(self: SimulatedAdmin, group: str, spots: Sequence[Spot], stable: bool) -> Any:
+        return asked(self, group, spots, False)
+
+    patch.setattr(SimulatedAdmin, "committed", committed)
+
+
+def offsets_taken_last(patch: Patch) -> None:
+    """A takeover reads the changelog first and asks for the offsets then."""
+    read = Restoration._read
+
+    def read_then_ask(self: Restoration) -> None:
+        read(self)
+        if self.ready:
+            latest = self._admin.committed(self._group, self.own.spots(), True)
+            try:
+                self._committed = latest.result()
+            except Unanswered:
+                return
+            for topic in self.own.topics:
+                self.starts[topic] = self._start_of(topic, None)
+
+    patch.setattr(Restoration, "_read", read_then_ask)
+
+
+def committed_end_taken(patch: Patch) -> None:
+    """A takeover takes the end a read_committed reader sees for the changelog's end."""
+
+    def ends(self: SimulatedAdmin, spots: Sequence[Spot]) -> Any:
+        found = self._broker.found
+        return self._asked("admin.ends", lambda: {s: found(s).stable for s in spots})
+
+    patch.setattr(SimulatedAdmin, "ends", ends)
+
+
+def overlay_kept(patch: Patch) -> None:
+    """What an aborted transaction staged stays in memory."""
+    patch.setattr(PartitionState, "drop_overlay", lambda self: None)
+
+
+def lost_partitions_kept(patch: Patch) -> None:
+    """A process goes on with partitions that the group has given to another."""
+    patch.setattr(Membership, "lost", lambda self, spots: None)
+
+
+def unchanged_offsets_left_out(patch: Patch) -> None:
+    """A transaction in which no input advanced (a call has ended) carries no offsets."""
+    send = SimulatedTransactionalProducer.send_offsets
+
+    def only_new(self: SimulatedTransactionalProducer, positions: Any, membership: Any) -> None:
+        known = self._broker.group(membership.group).offsets
+        if any(spot not in known or known[spot] != at for spot, at in positions.items()):
+            send(self, positions, membership)
+
+    patch.setattr(SimulatedTransactionalProducer, "send_offsets", only_new)
+
+
+def acting_before_the_commit(patch: Patch) -> None:
+    """Step 5 comes before step 3: a call begins while its intent is not committed."""
+    patch.setattr(Savepoint, "after_commit", lambda self, action: action())
+
+
+def store_before_the_commit(patch: Patch) -> None:
+    """Step 4 comes before step 3: the store is ahead of its changelog."""
+    commit = Cycle._commit
+
+    def store_first(self: Cycle, work: Work) -> Any:
+        for own in work.staged:
+            meta = own.state.store.meta()
+            assert meta is not None
+            own.state.store.write(dict(own.state.overlay.raw), meta)
+        return commit(self, work)
+
+    patch.setattr(Cycle, "_commit", store_first)
+
+
+def decisions_counted_twice(patch: Patch) -> None:
+    """A closed question takes another decision."""
+    judged = approval.refuse
+
+    def refuse(run: Any, asked: Any, word: Any, at: int) -> str | None:
+        found = judged(run, asked, word, at)
+        return None if asked is not None and not asked.open else found
+
+    patch.setattr(approval, "refuse", refuse)
+
+
+def approval_skipped(patch: Patch) -> None:
+    """Nobody is asked."""
+    judged = approval.evaluate
+
+    def evaluate(*args: Any) -> Any:
+        rules = judged(*args)
+        rules.asks = False
+        return rules
+
+    patch.setattr(approval, "evaluate", evaluate)
+
+
+def external_called_again(patch: Patch) -> None:
+    """An external call without a query is made again when its outcome is unknown."""
+    patch.setitem(effects.SETTLE, ("external", False), "call")
+
+
+def no_query_before_the_call(patch: Patch) -> None:
+    """An external call with a query is made again without asking."""
+    patch.setitem(effects.SETTLE, ("external", True), "call")
+
+
+def settle_time_ignored(patch: Patch) -> None:
+    """``absent`` is believed while the request may still be on its way."""
+    from perdure.streams.core.decide import result
+
+    patch.setattr(result, "_settled_at", lambda action: 0)
+
+
+def duplicates_taken(patch: Patch) -> None:
+    """A task that was taken already is taken again."""
+    patch.setattr(EngineProcessor, "_known_digest", lambda *_: None)
+
+
+def commands_sent_twice(patch: Patch) -> None:
+    """Every command goes out twice in its transaction."""
+    from perdure.streams.engine.outputs import Outputs
+
+    send = Outputs._command
+
+    def twice(self: Outputs, *args: Any) -> None:
+        send(self, *args)
+        send(self, *args)
+
+    patch.setattr(Outputs, "_command", twice)
+
+
+def positions_go_back(positions: Mapping[Spot, Position]) -> dict[Spot, Position]:
+    return {spot: Position(max(at.offset - 1, 0), at.metadata) for spot, at in positions.items()}
+
+
+def offsets_one_short(patch: Patch) -> None:
+    """Each transaction commits the offset of its last record, not of the next."""
+    send = SimulatedTransactionalProducer.send_offsets
+
+    def short(self: SimulatedTransactionalProducer, positions: Any, membership: object) -> None:
+        send(self, positions_go_back(positions), membership)
+
+    patch.setattr(SimulatedTransactionalProducer, "send_offsets", short)
+
+
+MUTANTS: tuple[Callable[[Patch], None], ...] = (
+    ledger_without_started,
+    offsets_left_out,
+    offsets_one_short,
+    unstable_offsets_taken,
+    offsets_taken_last,
+    committed_end_taken,
+    overlay_kept,
+    lost_partitions_kept,
+    unchanged_offsets_left_out,
+    acting_before_the_commit,
+    store_before_the_commit,
+    decisions_counted_twice,
+    approval_skipped,
+    external_called_again,
+    no_query_before_the_call,
+    settle_time_ignored,
+    duplicates_taken,
+    commands_sent_twice,
+)
