@@ -6,6 +6,7 @@ Everything that leaves a tool ends here as an answer: a value, an exception, a t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import threading
@@ -42,7 +43,7 @@ class Call:
 
     __slots__ = (
         "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
-        "has_blobs", "headers", "holds", "key", "payload", "phase", "seconds", "staged",
+        "has_blobs", "headers", "holds", "key", "made_before", "payload", "phase", "seconds", "staged",
         "started_at", "task", "threads", "tool",
     )  # fmt: skip
 
@@ -54,7 +55,9 @@ class Call:
         assignment: Assignment,
         headers: Headers,
         has_blobs: bool,
+        made_before: bool = False,
     ) -> None:
+        self.made_before = made_before
         self.command = command
         self.tool = tool
         self.effect = effect
@@ -79,6 +82,18 @@ class Call:
     @property
     def ident(self) -> tuple[str, int]:
         return self.command.action_id, self.command.attempt
+
+
+_NOTHING_SENT = frozenset({"transient", "unavailable"})
+
+
+def in_honesty(made_before: bool, why: Failure) -> Failure:
+    """That nothing happened is true of this delivery of the command alone: a process that died
+    may have made the same attempt before. So it is unknown, and settled by the call's effect."""
+    if not made_before or why.kind not in _NOTHING_SENT:
+        return why
+    text = f"{why.message} (but this attempt may have been made before)"
+    return dataclasses.replace(why, kind="unknown", message=text)
 
 
 class Caller:
@@ -172,9 +187,16 @@ class Caller:
         self.send(call.key, encode(answer), call.headers, _nothing)
 
     def _failed(self, call: Call, why: Failure, **more: Any) -> ActionResult:
+        why = in_honesty(call.made_before, why)
         return self.answers.failed(
             call.command, why, started_at=call.started_at, finished_at=self._clock(), **more
         )
+
+    def _cancelled(self, call: Call) -> ActionResult:
+        if call.made_before:
+            why = Failure("unavailable", "CANCELLED", "the call was given up before it began here")
+            return self._failed(call, why)
+        return self.answers.of(call.command, "cancelled", finished_at=self._clock())
 
     def _succeeded(self, call: Call, result: Any, **more: Any) -> ActionResult:
         return self.answers.of(
@@ -205,7 +227,7 @@ class Caller:
         context = call.context = self._context(call, not tool.is_async)
         keywords = tool.call_arguments(context, keywords)
         if call.cancel_wanted:
-            return self.answers.of(command, "cancelled", finished_at=self._clock())
+            return self._cancelled(call)
         if call.seconds <= 0:
             late = "the call's time was over before it could begin; nothing was sent"
             return self._failed(call, Failure("transient", "late_start", late))
@@ -248,7 +270,7 @@ class Caller:
             if not call.cancel_wanted:
                 raise error  # the worker stops; the command or its ledger entry tells the next one
             call.task.uncancel()
-            return self.answers.of(call.command, "cancelled", finished_at=self._clock())
+            return self._cancelled(call)
         if call.context is not None:
             call.context.cancel()  # a thread that still runs may see it
         if expired and isinstance(error, TimeoutError):

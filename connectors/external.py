@@ -14,7 +14,7 @@ from perdure.streams.runtime.processor import Context, Headers, Hold, Message
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
-from .call import ENDED, RUNNING, STAGED, Call, Caller
+from .call import ENDED, RUNNING, STAGED, Call, Caller, in_honesty
 from .errors import Effect, Failure
 from .executor import Executor
 from .ledger import LedgerEntry
@@ -274,11 +274,18 @@ class External:
                     ctx.after_commit(functools.partial(self._work.withdraw, call))
                 return None
         if call is not None and call.effect != "external" and self._work.drop(call):
-            reply(ctx, command, never, headers)
+            reply(ctx, command, self._never_here(call) or never, headers)
             ctx.after_commit(functools.partial(self._work.withdraw, call))
         elif call is not None:
             self._work.stop(call)
         return None
+
+    def _never_here(self, call: Call) -> bytes | None:
+        """The answer where the same attempt may have been made by a process that died."""
+        if not call.made_before:
+            return None
+        why = Failure("unavailable", "CANCELLED", "the call was given up before it began here")
+        return encode(self._answers.failed(call.command, in_honesty(True, why)))
 
     # --- taking over ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from perdure.streams.runtime.processor import Assignment, Context, Message, Reco
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
-from .call import STAGED, Call, Caller
+from .call import STAGED, Call, Caller, in_honesty
 from .catalog import Catalog
 from .errors import Failure, describe
 from .executor import Executor
@@ -158,23 +158,26 @@ class WorkerProcessor:
         tool = None if is_model else self.tools.get(command.target)
         effect = "read_only" if is_model else stricter(command, tool)
         external = effect == "external"
+        made_before = effect == "idempotent" and ctx.taken_before
         if external and self._external.known(ctx, message, command):
             return
         if (self._models is None) if is_model else (tool is None):
             what = "model" if is_model else "tool"
             text = f"this worker serves no {what} {command.target!r}; all workers of a queue must serve the same"
-            self._refuse(ctx, message, Failure("unavailable", "NO_SUCH_TOOL", text))
+            why = Failure("unavailable", "NO_SUCH_TOOL", text)
+            self._refuse(ctx, message, in_honesty(made_before, why))
             return
         if ctx.now >= command.expires_at:
             text = "the command came too late; nothing was called"
-            self._refuse(ctx, message, Failure("transient", "EXPIRED", text))
+            why = Failure("transient", "EXPIRED", text)
+            self._refuse(ctx, message, in_honesty(made_before, why))
             return
         call = self._again(ctx, command)
         if call is None:
             record = message.record
             headers = headers_of(record.headers) if record.headers else HEADERS
             has_blobs = b'"$blob"' in (record.value or b"")
-            call = Call(command, tool, effect, ctx.assignment, headers, has_blobs)
+            call = Call(command, tool, effect, ctx.assignment, headers, has_blobs, made_before)
             if not external:
                 call.holds.append(ctx.hold())
             if not self._work.admit(call):

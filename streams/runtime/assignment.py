@@ -51,6 +51,7 @@ class OwnedPartition:
         self.now = 0  # ms; never goes back
         self.live_since = 0
         self.offsets: dict[str, InputOffsets] = {}
+        self.taken_until: dict[str, int] = {}  # below it a former owner may have taken records
         self.topic_ids: dict[str, str] = {}
         self.pending: deque[Record | End] = deque()  # polled, not yet taken
         self.taking: tuple[str, int] = ("", 0)  # where the record being processed lies

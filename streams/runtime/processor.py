@@ -88,6 +88,14 @@ class Context(Protocol):
     now: int  # ms; never goes back within a partition
     assignment: Assignment
 
+    @property
+    def taken_before(self) -> bool:
+        """A former owner may have taken this record: it lay on the input when we took over.
+
+        What it did with it in a transaction is in the state; what it did outside of one, nobody
+        knows.
+        """
+
     def get(self, key: bytes) -> Any | None:
         """The decoded value: what this cycle staged, else what is committed. Treat as frozen."""
 

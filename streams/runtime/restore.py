@@ -243,6 +243,9 @@ class Restoration:
         self.own.topic_ids = {t: self._ids[t] for t in self.own.topics}
         for topic in self.own.topics:
             self.starts[topic] = self._start_of(topic, stored)
+            before = self._committed.get(Spot(topic, self.own.partition))
+            if before is not None and read_note(before.metadata).id:
+                self.own.taken_until[topic] = self._ends[Spot(topic, self.own.partition)]
         self._enter("ready")
         self.ready = True
 

@@ -71,6 +71,12 @@ class Savepoint:
         self._holds: list[HeldRecord] = []
         self._size = 0
 
+    @property
+    def taken_before(self) -> bool:
+        own = self._own
+        topic, offset = own.taking
+        return self._record is not None and offset < own.taken_until.get(topic, 0)
+
     def get(self, key: bytes) -> Any | None:
         value = self._values.get(key, MISSING)
         if value is MISSING:

@@ -87,6 +87,7 @@ class FakeContext:
         self.actions: list[Callable[[], None]] = []
         self.timers: dict[tuple[int, bytes], bool] = {}
         self.dead: list[tuple[Record, str, str]] = []
+        self.taken_before = world.taken_before
 
     def get(self, key: bytes) -> Any | None:
         return self.staged[key] if key in self.staged else self._world.store.get(key)
@@ -154,6 +155,7 @@ class World:
         self.committed: list[tuple[str, bytes | None, bytes | None, Headers]] = []
         self.dead: list[tuple[Record, str, str]] = []
         self.now = 1_000_000
+        self.taken_before = False  # a former owner may have taken what comes
         self.worker = WorkerProcessor(
             "tools",
             tools,
