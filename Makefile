@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test fast check chaos bench clean
+.PHONY: install demo test fast check chaos failover bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,9 +26,14 @@ test: install check
 	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
 
-# What takes longer: the crash tests again and again.
+# All that kills and stops, the long parts too (about half an hour), then the failover figures.
 chaos: install
-	for round in 1 2 3; do $(BIN)/python -m pytest -q -m chaos || exit 1; done
+	$(BIN)/python -m pytest -q -m chaos
+	$(BIN)/python -m tests.chaos.failover
+
+# How long the partitions of a killed process stand still: 20 kills, p50 and the largest.
+failover: install
+	$(BIN)/python -m tests.chaos.failover
 
 # mypy does not know setuptools' package map: a folder of links shows it the tree as it is imported.
 check: install

@@ -75,7 +75,7 @@ class Lane(threading.Thread):
     def _round(self, point: Point) -> Round:
         began = time.monotonic()
         self._count += 1
-        run_id = f"{point}-{self._count}"
+        run_id = f"{point}-{self.name}-{self._count}"  # the fake service is that of all lanes
         role = self._roles[point.role]
         assert role.plan is not None
         self._arm(role, point)
@@ -144,7 +144,7 @@ class Rounds:
         self._work: queue.SimpleQueue[tuple[Point, Future[Round]] | None] = queue.SimpleQueue()
         self._service = FakeService()
         self._lanes = [
-            Lane(f"lane {n}", Site(bootstrap, f"{prefix}{n}.", directory / str(n), self._service), self._work)
+            Lane(f"lane{n}", Site(bootstrap, f"{prefix}{n}.", directory / str(n), self._service), self._work)
             for n in range(lanes)
         ]  # fmt: skip
 
