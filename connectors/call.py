@@ -43,8 +43,8 @@ class Call:
 
     __slots__ = (
         "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
-        "has_blobs", "headers", "holds", "key", "made_before", "payload", "phase", "seconds", "staged",
-        "started_at", "task", "threads", "tool",
+        "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "seconds",
+        "staged", "started_at", "task", "threads", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,7 @@ class Call:
         self.cancel_wanted = False
         self.calling = False  # the tool or model itself runs: only then may it be cancelled
         self.context: ToolContext | None = None
+        self.limit: asyncio.Timeout | None = None
         self.task: asyncio.Task[Any] | None = None
         self.started_at = 0
         self.staged = 0.0
@@ -94,6 +95,13 @@ def in_honesty(made_before: bool, why: Failure) -> Failure:
         return why
     text = f"{why.message} (but this attempt may have been made before)"
     return dataclasses.replace(why, kind="unknown", message=text)
+
+
+@dataclasses.dataclass(slots=True)
+class Progressed:
+    """Posted: the external call has told how far it is, so it lives."""
+
+    call: Call
 
 
 class Caller:
@@ -231,7 +239,7 @@ class Caller:
         if call.seconds <= 0:
             late = "the call's time was over before it could begin; nothing was sent"
             return self._failed(call, Failure("transient", "late_start", late))
-        limit = asyncio.timeout(call.seconds)
+        limit = call.limit = asyncio.timeout(call.seconds)
         call.calling = True
         thread: asyncio.Future[Any] | None = None
         try:
@@ -314,6 +322,18 @@ class Caller:
         payload = await self.answers.pack(answer, self.in_thread)
         self.send(call.key, payload, call.headers, done)
         _raise_unsaved(await saved)
+        self._lives(call)
+
+    def _lives(self, call: Call) -> None:
+        """A call that tells how far it is has its time anew, here as in the engine."""
+        seconds = call.command.timeout_seconds
+        if not call.calling or call.limit is None or call.limit.expired():
+            return
+        call.limit.reschedule(asyncio.get_running_loop().time() + seconds)
+        if call.context is not None:
+            call.context.deadline_at = self._clock() + int(seconds * 1000)
+        if call.effect == "external":
+            call.assignment.post(Progressed(call))
 
     def _save_blocking(self, call: Call, value: Any) -> None:
         ready = threading.Event()

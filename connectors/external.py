@@ -14,7 +14,7 @@ from perdure.streams.runtime.processor import Context, Headers, Hold, Message
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
-from .call import ENDED, RUNNING, STAGED, Call, Caller, in_honesty
+from .call import ENDED, RUNNING, STAGED, Call, Caller, Progressed, in_honesty
 from .errors import Effect, Failure
 from .executor import Executor
 from .ledger import LedgerEntry
@@ -149,6 +149,14 @@ class External:
             ctx.after_commit(functools.partial(self._work.not_begun, call))
         else:
             self.stage(ctx, call)
+
+    def progressed(self, ctx: Context, event: Progressed) -> None:
+        """Whoever takes the partition over waits for the call as long as from now."""
+        command = event.call.command
+        entry = ledger.find(ctx, command.action_id, command.attempt)
+        if entry is not None and entry.state == "started":
+            alive = msgspec.structs.replace(entry, at=ctx.now)
+            ledger.start(ctx, command.action_id, command.attempt, alive)
 
     def ended(self, ctx: Context, event: Ended) -> None:
         """Result and ``finished``, in one transaction; unless it was settled meanwhile."""

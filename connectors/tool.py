@@ -103,7 +103,7 @@ class ToolContext:
         self.metadata: Mapping[str, str] = metadata or {}
         self.approval = approval
         self.deadline_at = deadline_at
-        """ms; after it nobody waits for this call any more."""
+        """ms; after it nobody waits for this call any more. Saved progress moves it on."""
         self.progress = progress
         """What an earlier attempt (or this one) saved last."""
         self._save = save
@@ -121,7 +121,11 @@ class ToolContext:
         self._cancelled.set()
 
     def save_progress(self, value: Any) -> Awaitable[None]:
-        """Keep ``value`` for the next attempt; durable once awaited (in a ``def``: on return)."""
+        """Keep ``value`` for the next attempt; durable once awaited (in a ``def``: on return).
+
+        It also tells that the call lives: its ``timeout_seconds`` begin anew, so a tool that runs
+        for hours is given up soon after it has fallen silent.
+        """
         self.progress = value
         saved = self._save(value) if self._save is not None else None
         return _Saved() if saved is None else saved

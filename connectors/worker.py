@@ -29,7 +29,7 @@ from perdure.streams.runtime.processor import Assignment, Context, Message, Reco
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
-from .call import STAGED, Call, Caller, in_honesty
+from .call import STAGED, Call, Caller, Progressed, in_honesty
 from .catalog import Catalog
 from .errors import Failure, describe
 from .executor import Executor
@@ -119,6 +119,7 @@ class WorkerProcessor:
         }
         self._events: dict[type, Callable[[Context, Any], None]] = {
             Begin: self._external.begin,
+            Progressed: self._external.progressed,
             Ended: self._external.ended,
             Late: self._external.late,
             Asked: self._external.asked,

@@ -237,8 +237,9 @@ def test_what_has_an_effect_is_not_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_record_that_holds_what_is_its_default_does_not_differ() -> None:
-    from perdure.cli.verify import _first_difference
     from perdure.streams.core.state import Ending, Header
+
+    from perdure.cli.verify import _first_difference
 
     def header(actor: str) -> Header:
         made = Header(run_id="r", agent="a", user_id="u", session_id="s", tenant="t")
