@@ -140,7 +140,9 @@ def _prepared(kind: type[msgspec.Struct], history: dict[bytes, dict[str, Any]]) 
         if field["type"] in (JSON_TEXT, ["null", JSON_TEXT])
     ]
     hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {name: msgspec.json.Decoder(hints[name]).decode for name in texts}
+    readers: dict[str, Callable[[str], Any]] = {
+        name: msgspec.json.Decoder(hints[name]).decode for name in texts
+    }
     return _Prepared(mark, parsed, {**writers, mark: parsed}, texts, readers)
 
 
