@@ -125,17 +125,12 @@ class Judge:
         if self.unfinished:
             return False
         return all(
-<<<<<<< HEAD
-            run_id in self.runs for run_id, what in self.asked.tasks.items() if what == "run"
-        )
-=======
             what == "refused" or run_id in self.runs or self._refused(run_id, what)
             for run_id, what in self.asked.tasks.items()
         )
 
     def _refused(self, run_id: str, what: str) -> bool:
         return what == "either" and self.world.outcome(run_id) is not None
->>>>>>> main
 
     # --- at rest -------------------------------------------------------------------------------
 

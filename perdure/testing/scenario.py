@@ -185,13 +185,6 @@ class Scenario:
         if kind != "run":
             return
         other = self.chance.random() < 0.5
-<<<<<<< HEAD
-        there = self.people.send(
-            topics.TASKS, {**task, "input": "other"} if other else task, run_id
-        )
-        if there is not None and other:
-            self.asked.buried[topics.TASKS, *there] = "conflict"
-=======
         value = {**task, "input": "other"} if other else task
         there = self.people.send(topics.TASKS, value, task["task_id"])
         if there is not None and other:  # they may come to the run's owner in either order
