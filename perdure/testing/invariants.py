@@ -125,17 +125,12 @@ class Judge:
         if self.unfinished:
             return False
         return all(
-<<<<<<< HEAD
-            run_id in self.runs for run_id, what in self.asked.tasks.items() if what == "run"
-        )
-=======
             what == "refused" or run_id in self.runs or self._refused(run_id, what)
             for run_id, what in self.asked.tasks.items()
         )
 
     def _refused(self, run_id: str, what: str) -> bool:
         return what == "either" and self.world.outcome(run_id) is not None
->>>>>>> main
 
     # --- at rest -------------------------------------------------------------------------------
 
@@ -194,7 +189,7 @@ class Judge:
                     by_hand = run.actions[n].get("by_hand", False)
                     if name == "completed" and not happened[action_id] and not by_hand:
                         self._no(f"3: {action_id} is completed and did not happen")
-                    if name == "not_completed" and happened[action_id] and not self._known(record):
+                    if name == "not_completed" and happened[action_id]:
                         self._no(f"3: {action_id} is not completed and happened")
             for n, action in run.actions.items():
                 if action["kind"] == "tool" and f"{run_id}/{n}" not in listed:
@@ -202,17 +197,6 @@ class Judge:
         for key, count in self.outside.by_key.items():
             if count > 1:
                 self._no(f"2: {key} happened {count} times")
-
-    def _known(self, record: dict[str, Any]) -> bool:
-        """A defect that is known and not mended yet: the core knows attempts, not deliveries. A
-        command of an idempotent tool that was delivered twice is judged by its second answer, also
-        where that says that nothing happened (expired, refused, cancelled)."""
-        told, action_id = str(record["error"]), record["action_id"]
-        return record["effect"] == "idempotent" and (
-            "EXPIRED" in told
-            or record["status"] == "cancelled"
-            or any(self.outside.begun[action_id, n + 1] > 1 for n in range(record["attempts"]))
-        )
 
     def _approved_calls_only(self) -> None:
         """6: what asks was answered yes before it ran, and what ran is what was shown."""

@@ -126,9 +126,9 @@ class Outside:
         if effect == "external":
             self._judge(context, tool)
         fate = self._fate(effect, settle)
-        if effect == "idempotent" and key in self.kept:  # it returns the first result, or nothing
-            if isinstance(fate.answer, BusinessError | PermissionDenied):
-                fate.answer = None
+        refused = isinstance(fate.answer, BusinessError | PermissionDenied)
+        if effect == "idempotent" and key in self.kept and refused:
+            fate.answer = None  # the second call with a key returns the first result
         if blocking and fate.answer is None:
             fate.land_after = 0.0  # it has its answer in hand when it returns
         self._ground.happened(

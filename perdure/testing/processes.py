@@ -23,7 +23,7 @@ from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.cycle import Cycle
-from perdure.streams.runtime.errors import RuntimeFault, StoreCorrupt, Unanswered
+from perdure.streams.runtime.errors import RuntimeFault, Unanswered
 from perdure.streams.runtime.health import HealthBoard
 from perdure.streams.runtime.ports import Kafka
 from perdure.streams.runtime.processor import Processor
@@ -59,10 +59,6 @@ class Surroundings(Protocol):
     def ended(self, life: Life, why: str, *, expected: bool) -> None: ...
     def serve(self) -> None: ...
 
-
-KNOWN_ENDS: Final = (StoreCorrupt,)
-"""Exceptions, no `RuntimeFault`, that a cycle lets out although they could be mended in place: a
-store found corrupt by a write or by a restore. The process ends and its next start mends it."""
 
 MakeProcessors = Callable[["Life"], Sequence[Processor]]
 MakeCycle = Callable[[Processor, RuntimeSettings, Kafka, Stores, ProcessClock, Any], Cycle]
@@ -272,9 +268,6 @@ class CycleRun:
         except ProcessGone:
             return
         except RuntimeFault as error:
-            self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
-            return
-        except KNOWN_ENDS as error:
             self.life.world.ended(self.life, f"{type(error).__name__}: {error}", expected=True)
             return
         except Exception as error:

@@ -79,11 +79,7 @@ class Scenario:
         self.judge = Judge(self.world, self.outside, self.asked, asks_always=ASKS_ALWAYS)
         self.world.on_tick.append(self.judge.look)
         self.people = People(self.world, self.outside, self.asked, random.Random(f"{seed}/people"))
-<<<<<<< HEAD
-        self.tools = tools(self.outside, chance)
-=======
         self.tools = services(self.outside, chance.choice((1.0, 3.0)), chance.choice((4.0, 9.0)))
->>>>>>> main
         self.model = ChanceModel(
             random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
         )
@@ -189,18 +185,10 @@ class Scenario:
         if kind != "run":
             return
         other = self.chance.random() < 0.5
-<<<<<<< HEAD
-        there = self.people.send(
-            topics.TASKS, {**task, "input": "other"} if other else task, run_id
-        )
-        if there is not None and other:
-            self.asked.buried[topics.TASKS, *there] = "conflict"
-=======
         value = {**task, "input": "other"} if other else task
         there = self.people.send(topics.TASKS, value, task["task_id"])
         if there is not None and other:  # they may come to the run's owner in either order
             self.asked.conflicts.append({(topics.TASKS, *first), (topics.TASKS, *there)})
->>>>>>> main
 
     def _steer(self) -> None:
         chance = self.chance
