@@ -146,17 +146,51 @@ def test_idempotent_proven_absent_and_then_refused_is_not_in_doubt() -> None:
     assert made.listed()["not_completed"] == ["call"]
 
 
-def test_idempotent_and_unclear_is_asked_again_then_called_again() -> None:
+@pytest.mark.parametrize("word", ["unknown", "nobody answers"])
+def test_idempotent_and_unclear_is_called_again_with_the_same_key(word: str) -> None:
     made = unknown("idempotent", True)
-    while made.action(1).status in ("unknown", "querying"):
+    if word == "unknown":
+        made.answer(made.command(verb="query"), "unknown")
+    else:
+        made.timer("act/1")
+    assert made.action(1).status == "backing_off"
+    made.timer("act/1")
+    assert verbs(made) == ["call 1", "query 1", "call 2"]
+    assert len({command.idempotency_key for command in made.sent}) == 1
+
+
+def test_a_long_time_to_settle_is_asked_through_to_its_end() -> None:
+    made = unknown("external", True, settle_seconds=3600)
+    while not in_doubt(made):
         if made.action(1).status == "querying":
             made.answer(made.command(verb="query"), "unknown")
         else:
             made.timer("act/1")
-    assert made.now >= made.events[0].at + SETTLE * 1000
-    made.timer("act/1")
+    assert made.now - made.events[0].at >= 3_600_000
+    assert verbs(made).count("query 1") > 50
+
+
+def doubtful() -> World:
+    made = unknown("external", True)
+    while not in_doubt(made):
+        made.timer("act/1")
+    return made
+
+
+def test_absent_after_it_settled_closes_the_doubt_and_calls() -> None:
+    made = doubtful()
+    late = made.command(verb="query")
+    accepted(made.answer(late, "absent"))
     assert verbs(made)[-1] == "call 2"
-    assert len(verbs(made)) > 4
+    assert not made.header.asks
+    assert finish(made)["completed"] == ["call"]
+
+
+def test_absent_of_before_it_settled_closes_no_doubt() -> None:
+    made = unknown("external", False)
+    assert in_doubt(made)
+    refused(made.answer(made.sent[0], "absent"), "in_doubt")
+    assert made.header.asks
 
 
 def test_external_and_unclear_until_it_settled_is_in_doubt() -> None:

@@ -81,6 +81,7 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     )
     if n not in run.header.open:
         run.header.open = [*run.header.open, n]
+    close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
 
 

@@ -19,8 +19,6 @@ from .moves import ask, fail, request
 
 _OPEN_CALL: Final = frozenset({"requested", "started"})
 _SETTLING: Final = frozenset({"unknown", "querying", "in_doubt"})
-MAX_QUERIES: Final = 8
-"""Queries without an answer before the question goes to a person."""
 
 
 def on_result(run: Run, message: ActionResult, now: int, lookup: Lookup) -> Decision | Refusal:
@@ -302,18 +300,19 @@ def _settled_at(action: Action) -> int:
 
 
 def ask_again(decision: Decision, action: Action, why: str) -> None:
-    """The query settled nothing: again with backoff until the settle time, then by effect."""
+    """The query settled nothing. What may repeat is called again; an external call is asked about
+    with backoff until its request must have landed, then it is in doubt (contract section 6)."""
     run = decision.run
     settled = _settled_at(action)
     error = {"kind": "unknown", "code": why, "message": f"the query was {why}"}
-    if decision.now >= settled or action.queries >= MAX_QUERIES:
-        external = effects.effect_now(run, action, decision.now) == "external"
-        if external or run.header.ending is not None:
-            doubt(decision, action.n)
-        else:
-            call_again(decision, action, error)
+    external = effects.effect_now(run, action, decision.now) == "external"
+    if not external and run.header.ending is None:
+        call_again(decision, action, error)
         return
-    due = min(settled, decision.now + min(1000 * 2**action.queries, 60_000))
+    if decision.now >= settled:
+        doubt(decision, action.n)
+        return
+    due = min(settled, decision.now + min(1000 * 2 ** min(action.queries, 6), 60_000))
     decision.emit(
         "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, "due": due}
     )
@@ -328,9 +327,9 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     ):
         return _late(action)
     run = decision.run
-    if action.status == "in_doubt":
-        return _late(action)
     settled = _settled_at(action)
+    if action.status == "in_doubt" and decision.now < settled:
+        return _late(action)  # a request still on its way could land yet: no proof
     if effects.effect_now(run, action, decision.now) == "external" and decision.now < settled:
         error = {
             "kind": "unknown",
