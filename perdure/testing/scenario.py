@@ -36,6 +36,9 @@ from .world import World
 CHAOS_SECONDS: Final = (8.0, 30.0)
 REST_SECONDS: Final = 6 * 3600.0
 """Simulated time within which everything must come to rest in the quiet phase."""
+CHAOS_EVENTS: Final = 30_000
+REST_EVENTS: Final = 60_000
+"""So many events of the world at most: several times what the longest needs."""
 ASKS_ALWAYS: Final = frozenset({"wild"})
 
 
@@ -109,18 +112,27 @@ class Scenario:
         """To the end; what is wrong, the first first (empty: nothing)."""
         world, judge = self.world, self.judge
         with world:
-            world.run_until(lambda: bool(judge.wrong), self.chaos)
+            world.run_until(
+                lambda: bool(judge.wrong) or world.events_run > CHAOS_EVENTS, self.chaos
+            )
             if judge.wrong:
                 return judge.wrong
+            if world.events_run > CHAOS_EVENTS:
+                return ["1: a process goes round and round"]
             world.say("the quiet phase begins")
             world.heal()
             self.outside.calm = self.model.calm = self.people.willing = True
             self._nudge()
-            rested = world.run_until(lambda: bool(judge.wrong) or judge.at_rest, REST_SECONDS)
+            last = world.events_run + REST_EVENTS
+            rested = world.run_until(
+                lambda: bool(judge.wrong) or judge.at_rest or world.events_run > last, REST_SECONDS
+            )
+            rested = rested and world.events_run <= last
             if judge.wrong:
                 return judge.wrong
             if not rested:
                 world.say("it does not come to rest")
+                return [*judge.judge(), "1: it does not come to rest"]
             # Requests held for an unknown run wait 30 s, a task for its agent 10 s.
             # A partition's time never goes back: after a clock's jump it may stand still that long.
             world.run_until(lambda: bool(judge.wrong), 1300.0 if self._jumps else 45.0)

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 from perdure.streams.runtime.kafka import ConfluentKafka
 from perdure.streams.runtime.ports import Kafka
 from perdure.streams.runtime.processor import Headers
@@ -40,11 +44,13 @@ class Deployment:
         self.made = 0
 
     def settings(self, **own: Any) -> RuntimeSettings:
-        return RuntimeSettings(
-            **{"bootstrap_servers": self.bootstrap, "topic_prefix": self.prefix}
-            | {"data_dir": Path("unused"), "instance_id": "contract"}
-            | own
-        )
+        common: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap,
+            "topic_prefix": self.prefix,
+            "data_dir": Path("unused"),
+            "instance_id": "contract",
+        }
+        return RuntimeSettings(**(common | own))
 
     def delete_all(self) -> None:
         names = [n for n in self.admin.list_topics(timeout=10).topics if n.startswith(self.prefix)]
@@ -152,7 +158,8 @@ class KafkaWorld:
             return ConfluentKafka(self._deployment.settings(**own))
         child = Child(self._deployment, own)
         self._children.append(child)
-        return child.kafka
+        kafka: Kafka = child.kafka
+        return kafka
 
     def unreachable(self) -> Kafka:
         return ConfluentKafka(

@@ -23,6 +23,7 @@ class Now:
 
     def __init__(self) -> None:
         self.seconds = 1_700_000_000.0
+        self.on_wait: Callable[[], None] = lambda: None
 
     def now_ms(self) -> int:
         return int(self.seconds * 1000)
@@ -32,6 +33,7 @@ class Now:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         self.seconds += seconds
+        self.on_wait()
         return event.is_set()
 
 

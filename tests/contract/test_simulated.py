@@ -128,15 +128,12 @@ def test_an_outage_shorter_than_the_patience_is_waited_out(world: SimulatedWorld
     producer = left_open(world, kafka, topic, b"v")
     broker = world.broker
     back_at = broker.now() + 8
-    wait = world.clock.wait
 
-    def wait_and_see(*given: object) -> bool:
-        found = wait(*given)  # type: ignore[arg-type]
+    def see() -> None:
         if broker.now() >= back_at:
             broker.up()
-        return found
 
-    world.clock.wait = wait_and_see  # type: ignore[method-assign]
+    world.clock.on_wait = see
     broker.down()
     producer.commit()
     assert not broker.is_down
@@ -169,21 +166,23 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(
 ) -> None:
     topic, kafka, of = world.topic(), world.process(), world.name("id")
     producer = left_open(world, kafka, topic, b"v", by=of)
-    other, wait = world.process(), world.clock.wait
+    other = world.process()
 
     def on_call(process: str, called: str, at: str) -> None:
         if (process, called, at) == (kafka.name, "producer.commit", "after"):
             world.broker.cut(process)
 
-    def heal(*given: object) -> bool:
-        if kafka.cut:
+    waits: list[int] = []
+
+    def heal() -> None:
+        waits.append(len(waits))
+        if taken and len(waits) == 1:
+            other.abort_open_transaction(of)
+        if len(waits) == 3:
             world.broker.heal(kafka)
-            if taken:
-                other.abort_open_transaction(of)
-        return wait(*given)  # type: ignore[arg-type]
 
     world.broker.on_call = on_call
-    world.clock.wait = heal  # type: ignore[method-assign]
+    world.clock.on_wait = heal
     if taken:
         with pytest.raises(ProducerFenced):
             producer.commit()
@@ -333,9 +332,12 @@ def run_of(seed: int) -> list[object]:
     two = Member(world, other, group, topic)
     for i in range(8):
         world.put(topic, b"%d" % i, partition=i % 4)
-    world.until(
-        lambda: (seen.append((one.poll(3), two.poll(3))), len(two.held) == 2)[1], "it is shared"
-    )
+
+    def shared() -> bool:
+        seen.append((one.poll(3), two.poll(3)))
+        return len(two.held) == 2
+
+    world.until(shared, "it is shared")
     producer = started(world, kafka)
     producer.begin()
     send(producer, topic, b"x", b"y", partition=1)

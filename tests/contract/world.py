@@ -198,6 +198,14 @@ class Member:
         self.consumer.start(dict.fromkeys(self.held, at))
         return self
 
+    def poll_or_start_again(self, at: int) -> None:
+        """What is in trouble is started once more, as whoever uses it has to."""
+        self.poll()
+        troubles, self.troubles = self.troubles, []
+        for trouble in troubles:
+            assert trouble.lost
+            self.consumer.start({Spot(trouble.topic, trouble.partition): at})
+
     def has_records(self, *values: bytes | None) -> Member:
         self._world.until(
             lambda: self.poll() is not None and len(self.records) >= len(values),
