@@ -94,12 +94,12 @@ def test_r05_cancelled_runs_in_backoff_emit_nothing_more(desk: Desk) -> None:
     sent = len(desk.on(COMMANDS))
     for run_id in runs:
         desk.feed(topics.CONTROL, run_id=run_id, command="cancel", by="uma")
+    assert {key.rpartition(b"/")[2] for key in desk.timers} == {b"purge"}
     restart(desk)
     desk.tick(40)
     assert len(desk.on(COMMANDS)) == sent
     assert {o["status"] for o in desk.on(topics.OUTCOMES)} == {"cancelled"}
     assert len(desk.on(topics.OUTCOMES)) == len(runs)
-    assert {key.rpartition(b"/")[2] for key in desk.timers} == {b"purge"}
 
 
 SAGA = [{"id": name, "tool": name} for name in inputs.of("R08.1")["saga"]]
