@@ -55,7 +55,7 @@ def read_agents(path: Path) -> tuple[list[AgentSpec], list[str]]:
     people = found.get("people") or {}
     agents = [_agent(path, str(name), plain, people) for name, plain in found["agents"].items()]
     _known_people(f"{path}: people", people)
-    idle = _idle_people("people", people)
+    idle: list[str] = []
     for name, plain in found["agents"].items():
         idle += _idle(f"agents.{name}", plain)
     return agents, [
@@ -81,7 +81,26 @@ def _agent(path: Path, name: str, plain: Any, people: dict[str, Any]) -> AgentSp
     for index, rule in enumerate(agent.approvals):
         _known_fields(f"{where}.approvals[{index}]", plain["approvals"][index], ApprovalRule)
         _check_rule(f"{where}.approvals[{index}]", rule)
+        _check_people(f"{where}.approvals[{index}]", rule, agent)
     return agent
+
+
+def _check_people(where: str, rule: ApprovalRule, agent: AgentSpec) -> None:
+    """A quorum that can't come together would leave every question to its timeout."""
+    for name, who in (("approvers", rule.approvers), ("escalate_to", rule.escalate_to)):
+        if who is None:
+            continue
+        people: set[str] = set()
+        for each in who:
+            group = agent.people.get(each)
+            if group is not None and not group.members:
+                raise AgentsError(f"{where}.{name}: the group {each} has no members")
+            people.update([each] if group is None else group.members)
+        if rule.required > len(people):
+            raise AgentsError(
+                f"{where}.required: {rule.required} different people must say yes, and {name} are "
+                f"{len(people)}: {', '.join(sorted(people)) or 'nobody'}"
+            )
 
 
 def _known_fields(where: str, plain: dict[str, Any], kind: type[msgspec.Struct]) -> None:
@@ -127,20 +146,7 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
         "handover_after": "handover_after" in plain,
         "budget.seconds": (plain.get("budget") or {}).get("seconds") is not None,
     }
-    found = [f"{where}.{name}" for name, is_given in given.items() if is_given]
-    for index, rule in enumerate(plain.get("approvals") or ()):
-        for name in ("remind_seconds", "escalate_to"):
-            if rule.get(name) is not None:
-                found.append(f"{where}.approvals[{index}].{name}")
-    return found + _idle_people(f"{where}.people", plain.get("people") or {})
-
-
-def _idle_people(where: str, people: dict[str, Any]) -> list[str]:
-    return [
-        f"{where}.{group}.notify"
-        for group, plain in people.items()
-        if plain.get("notify") is not None
-    ]
+    return [f"{where}.{name}" for name, is_given in given.items() if is_given]
 
 
 def _check_rule(where: str, rule: ApprovalRule) -> None:
@@ -151,9 +157,11 @@ def _check_rule(where: str, rule: ApprovalRule) -> None:
         raise AgentsError(
             f"{where}.on_timeout: {rule.on_timeout!r} is not one of {', '.join(sorted(allowed))}"
         )
-    if rule.on_timeout == "escalate":
+    if rule.on_timeout == "escalate" and not rule.escalate_to:
+        raise AgentsError(f"{where}.on_timeout: escalate needs escalate_to: who is asked then?")
+    if rule.escalate_to and rule.on_timeout != "escalate":
         raise AgentsError(
-            f"{where}.on_timeout: escalate is not supported by this version; use cancel_run or a decision"
+            f"{where}.escalate_to: is for on_timeout: escalate, not {rule.on_timeout}"
         )
     if rule.when is not None:
         try:
@@ -171,12 +179,36 @@ def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str
                 problems.append(
                     f"agents.{agent.name}.tools: no worker announces {name}{_near(name, tools)}"
                 )
+        problems += _notices(agent, tools)
         for index, rule in enumerate(agent.approvals):
             if rule.tool is not None and rule.tool not in tools:
                 problems.append(
                     f"agents.{agent.name}.approvals[{index}].tool: no worker announces {rule.tool}{_near(rule.tool, tools)}"
                 )
             problems += _condition(agent, index, rule, tools)
+    return problems
+
+
+def _notices(agent: AgentSpec, tools: dict[str, ToolSpec]) -> list[str]:
+    """Groups that are told by a tool which is not there, or with arguments it does not take."""
+    problems = []
+    for group, person in agent.people.items():
+        if person.notify is None:
+            continue
+        where = f"people.{group}.notify"
+        name = person.notify.get("tool") if isinstance(person.notify, dict) else None
+        given = person.notify.get("arguments", {}) if isinstance(person.notify, dict) else None
+        if not isinstance(name, str) or not isinstance(given, dict):
+            problems.append(f"{where}: must be {{tool: NAME, arguments: {{...}}}}")
+        elif name not in tools:
+            problems.append(f"{where}.tool: no worker announces {name}{_near(name, tools)}")
+        else:
+            known = tools[name].parameters.get("properties", {})
+            problems += [
+                f"{where}.arguments: {name} has no argument {each}; it takes {', '.join(known)}"
+                for each in given
+                if each not in known
+            ]
     return problems
 
 

@@ -9,6 +9,7 @@ from perdure.schemas.records import ActionCommand, ApprovedBy, RunEvent
 
 from . import keys
 from .planning import window
+from .policies import builtins
 from .state import Action, Run
 
 EXPIRES_AFTER_TIMEOUTS: Final = 10
@@ -152,6 +153,10 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
         if getattr(model, name) is not None:
             request[name] = getattr(model, name)
     request["tools"] = [_offer(run, name) for name in definition.tools if name in run.start.tools]
+    request["tools"] += [
+        {"name": name, "description": spec.description, "parameters": spec.parameters}
+        for name, spec in builtins.of(run).items()
+    ]
     return request
 
 

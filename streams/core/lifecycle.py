@@ -29,7 +29,7 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "proposed": frozenset(
         {"waiting_approval", "requested", "backing_off", "cancelled", "failed", "succeeded"}
     ),
-    "waiting_approval": frozenset({"approved", "rejected", "cancelled"}),
+    "waiting_approval": frozenset({"approved", "rejected", "cancelled", "succeeded"}),
     "approved": frozenset({"requested", "backing_off", "cancelled", "failed"}),
     "requested": frozenset(
         {"started", "succeeded", "failed", "unknown", "cancelled", "backing_off"}
@@ -55,7 +55,8 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
 """``backing_off`` is also where a paused run keeps what it may not request yet; it goes on to
 ``unknown`` when the key of an idempotent call ran out meanwhile. ``failed`` may go on to ``requested`` (a handover's or a run's retry), ``succeeded`` (a person's
 answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`; ``proposed`` to
-``succeeded`` where an earlier call of the same declared key has the result."""
+``succeeded`` where an earlier call of the same declared key has the result, ``waiting_approval`` to
+``succeeded`` where the call is a question itself (`ask_user` and its kind)."""
 
 IN_FLIGHT: Final = frozenset({"requested", "started", "unknown", "querying"})
 """The outside may still act on it."""

@@ -73,6 +73,7 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     tokens: int = 0
     invalid: int = 0
     open: list[int] = field(default_factory=list)
+    notices: list[int] = field(default_factory=list)
     asks: list[int] = field(default_factory=list)
     plan: dict[str, Any] = field(default_factory=dict)
     input_tokens: int = 0
@@ -122,6 +123,7 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     approved_by: str | None = None
     worker: str | None = None
     twin: int | None = None
+    ask: int | None = None
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):
@@ -138,7 +140,10 @@ class Message(Struct, kw_only=True, omit_defaults=True):
 
 
 class Approval(Struct, kw_only=True, omit_defaults=False):
-    """One question to people (key ``p/<run>/<n>``); kept after it is closed."""
+    """One question to people (key ``p/<run>/<n>``); kept after it is closed.
+
+    ``action`` is the call it is about, ``asked_by`` the built-in call of the model that asks.
+    """
 
     n: int
     kind: str
@@ -163,6 +168,13 @@ class Approval(Struct, kw_only=True, omit_defaults=False):
     history: Any = None
     open: bool = True
     closed_by: str | None = None
+    asked_by: int | None = None
+    groups: list[str] = field(default_factory=list)
+    within_ms: int = 0
+    remind_ms: int | None = None
+    escalate_to: list[str] = field(default_factory=list)
+    escalate_groups: list[str] = field(default_factory=list)
+    escalated: bool = False
 
 
 class Keyed(Struct, kw_only=True):

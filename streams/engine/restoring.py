@@ -70,7 +70,7 @@ class Restoring:
         for record in self._read(Spot(topics.EVENTS, number)):
             try:
                 found.take(_decode(record.value or b""))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 unreadable += 1
             if found.events % 100_000 == 0 and found.events:
                 self._told(f"partition {number}: {found.events} events, {found.runs} runs")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from perdure.schemas import codec
-from perdure.schemas.records import Verdict
+from perdure.schemas.records import ToolSpec, Verdict
 
 from perdure import tables, topics_reader
-from perdure.agents import AgentsError, read_agents
+from perdure.agents import AgentsError, check_tools, read_agents
 from perdure.cli import bench, console, supervisor
 from perdure.client import Client
 from perdure.settings import Settings
@@ -211,8 +211,6 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
         ("on_failure: compensate", "on_failure: compensate"),
         ("handover_after: 4", "handover_after"),
         ("budget: {seconds: 4}", "budget.seconds"),
-        ("approvals: [{remind_seconds: 5}]", "approvals[0].remind_seconds"),
-        ("people: {ops: {notify: {tool: mail}}}", "people.ops.notify"),
     ],
 )
 def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: str) -> None:
@@ -250,3 +248,46 @@ def test_a_record_that_holds_what_is_its_default_does_not_differ() -> None:
     found = _first_difference("header", header("engine"), header("user:eve"))
     assert found is not None
     assert "user:eve" in found
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("{on_timeout: escalate}", "approvals[0].on_timeout: escalate needs escalate_to"),
+        ("{escalate_to: [ann]}", "approvals[0].escalate_to: is for on_timeout: escalate"),
+        (
+            "{approvers: [ops], required: 3}",
+            "3 different people must say yes, and approvers are 2: ann, bob",
+        ),
+        ("{approvers: [nobody]}", "the group nobody has no members"),
+        (
+            "{on_timeout: escalate, required: 2, escalate_to: [ann]}",
+            "2 different people must say yes, and escalate_to are 1: ann",
+        ),
+    ],
+)
+def test_a_rule_that_can_not_work_is_refused(tmp_path: Path, rule: str, told: str) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(
+        "people: {ops: {members: [ann, bob]}, nobody: {members: []}}\n"
+        f"agents: {{a: {{approvals: [{rule}]}}}}\n"
+    )
+    with pytest.raises(AgentsError) as error:
+        read_agents(file)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("notify", "told"),
+    [
+        ("{tool: mail.sent}", "no worker announces mail.sent; did you mean mail.send?"),
+        ("{tool: mail.send, arguments: {too: x}}", "mail.send has no argument too; it takes to"),
+        ("{arguments: {}}", "must be {tool: NAME"),
+    ],
+)
+def test_a_notice_that_can_not_be_sent_is_said(tmp_path: Path, notify: str, told: str) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(f"people: {{ops: {{members: [ann], notify: {notify}}}}}\nagents: {{a: {{}}}}\n")
+    mail = ToolSpec(name="mail.send", parameters={"properties": {"to": {"type": "string"}}})
+    (problem,) = check_tools(read_agents(file)[0], {"mail.send": mail})
+    assert told in problem

@@ -161,17 +161,22 @@ class Outside:
         elif self.model_done or kind < 0.25:
             reply = {"content": "done"}
         else:
-            names = ["look", "put", "putq", "pay", "payq", "risky", "nosuch"]
-            calls = [
-                {
-                    "name": self.chance.choice(names),
-                    "arguments": {"amount": self.chance.choice([1, 500, 2**70, "x", None])},
-                }
-                for _ in range(self.chance.randint(1, 4))
-            ]
+            names = ["look", "put", "putq", "pay", "payq", "risky", "nosuch", *BUILTINS]
+            chosen = [self.chance.choice(names) for _ in range(self.chance.randint(1, 4))]
+            calls = [{"name": name, "arguments": self._arguments(name)} for name in chosen]
             reply = {"tool_calls": calls, "content": self.chance.choice([None, "thinking"])}
         usage = Usage(self.chance.randrange(50), self.chance.randrange(50), 0.25)
         self.answers.append(_result(command, "succeeded", result=reply, usage=usage))
+
+    def _arguments(self, name: str) -> Any:
+        return BUILTINS.get(name) or {"amount": self.chance.choice([1, 500, 2**70, "x", None])}
+
+
+BUILTINS = {
+    "ask_user": {"question": "how much?"},
+    "ask_authority": {"reason": "it is needed"},
+    "hand_over": {"reason": "no way on"},
+}
 
 
 def _result(command: ActionCommand, status: str, **values: Any) -> ActionResult:

@@ -48,6 +48,7 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         timeout_seconds=data["timeout_seconds"],
         settle_seconds=data.get("settle_seconds"),
         twin=data.get("twin"),
+        ask=data.get("ask"),
     )
     put_action(run, action)
     name = data.get("keyed")
@@ -56,7 +57,10 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         known = run.get(where)
         run.writes[where] = Keyed(actions={**({} if known is None else known.actions), name: n})
     header.next_action = n + 1
-    header.open = [*header.open, n]
+    if action.kind == "notice":  # it holds nothing up
+        header.notices = [*header.notices, n]
+    else:
+        header.open = [*header.open, n]
     if message is not None:
         run.writes["m", message] = Message(role="tool", call_id=data["call_id"], action=n)
     plan_step(run, action.step_id, status="running", n=n)
@@ -79,7 +83,7 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
     )
-    if n not in run.header.open:
+    if n not in run.header.open and before.kind != "notice":
         run.header.open = [*run.header.open, n]
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])

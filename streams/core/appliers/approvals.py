@@ -29,7 +29,11 @@ def approval_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header.next_approval = n + 1
     header.asks = [*header.asks, n]
     set_timer(run, f"ask/{n}", approval.expires_at)
-    if approval.kind == "action":
+    if approval.remind_ms is not None:
+        set_timer(run, f"remind/{n}", event.at + approval.remind_ms)
+    if approval.asked_by is not None:
+        change_action(run, approval.asked_by, "waiting_approval", approval=n)
+    elif approval.kind == "action":
         assert approval.action is not None
         change_action(run, approval.action, "waiting_approval", approval=n)
 
@@ -58,6 +62,8 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     close_ask(run, n, data["approver"])
     if approval.kind == "handover":
         run.header.invalid = 0
+    if approval.kind == "authority":
+        _authority(run, event, approval, data["decision"], data["approver"], data.get("reason"))
     if approval.kind != "action":
         return
     assert approval.action is not None
@@ -80,8 +86,41 @@ def _reject(run: Run, event: RunEvent, n: int, by: str, reason: str | None) -> N
     plan_step(run, action.step_id, status="rejected")
 
 
+def _authority(
+    run: Run, event: RunEvent, approval: Approval, word: str, by: str, reason: str | None
+) -> None:
+    """The call that was denied is made again in somebody's name, or the asking is declined."""
+    if word == "approve":
+        assert approval.action is not None
+        change_action(run, approval.action, approval=approval.n, approved_by=by)
+    elif word == "reject" and approval.asked_by is not None:
+        _reject(run, event, approval.asked_by, by, reason)
+
+
+def _escalate(run: Run, data: dict[str, Any]) -> None:
+    """Nobody answered: others are asked, once, with as much time again."""
+    n = data["n"]
+    found = run.approval(n)
+    assert found is not None
+    approval = copy.copy(found)
+    approval.approvers = found.escalate_to
+    approval.groups = found.escalate_groups
+    approval.anyone = False
+    approval.escalated = True
+    approval.on_timeout = "cancel_run"
+    approval.expires_at = data["expires_at"]
+    run.writes["p", n] = approval
+    set_timer(run, f"ask/{n}", approval.expires_at)
+
+
 def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    if data["decision"] == "escalate":
+        _escalate(run, data)
+        return
     approval = close_ask(run, data["n"], "policy:timeout")
+    if approval.kind == "authority":
+        word = data["decision"]
+        _authority(run, event, approval, word, "policy:timeout", "nobody decided in time")
     if approval.kind != "action":
         return
     assert approval.action is not None
@@ -98,4 +137,6 @@ def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 
 def approver_notified(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    """A notice changes nothing but the history."""
+    """A notice changes nothing but the history; a reminder says when the next one is due."""
+    if "next_at" in data:
+        set_timer(run, f"remind/{data['n']}", data["next_at"])

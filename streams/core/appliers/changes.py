@@ -54,6 +54,8 @@ def close_action(run: Run, action: Action) -> None:
         header.open = [n for n in header.open if n != action.n]
         if action.step_id is not None:
             header.steps_done += 1
+    elif action.n in header.notices:
+        header.notices = [n for n in header.notices if n != action.n]
     set_timer(run, f"act/{action.n}", None)
     if action.message is not None:
         header.tokens += tokens(action.result if action.error is None else action.error)
@@ -112,6 +114,7 @@ def close_ask(run: Run, n: int, closed_by: str, **values: Any) -> Approval:
     run.writes["p", n] = approval
     header.asks = [other for other in header.asks if other != n]
     set_timer(run, f"ask/{n}", None)
+    set_timer(run, f"remind/{n}", None)
     return approval
 
 

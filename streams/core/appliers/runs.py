@@ -159,5 +159,6 @@ def run_finished(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header.status = data["status"]
     header.finished_at = event.at
     header.timers = {"purge": data["purge_at"]}
+    header.notices = []  # what is on its way is on its way; nobody waits for its answer
     header.current_step = ""
     assert header.status in FINAL

@@ -92,8 +92,13 @@ def _nothing(
 def _approve(
     decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
 ) -> None:
-    if approval.kind == "authority" and approval.action is not None:
-        request(decision, approval.action)
+    if approval.kind != "authority" or approval.action is None:
+        return
+    call_anew(decision, approval.action)
+    if approval.asked_by is not None:
+        by = decision.run.action(approval.action).approved_by
+        told = f"Allowed by {by}. The call was made again: its own result stands above."
+        decision.emit("action_succeeded", {"n": approval.asked_by, "result": told}, actor)
 
 
 def _reject(
@@ -101,7 +106,7 @@ def _reject(
 ) -> None:
     if approval.kind == "budget":
         end(decision, "done", "stopped at the end of its budget", actor=actor)
-    elif approval.kind == "authority" and approval.action is not None:
+    elif approval.kind == "authority" and approval.action is not None and not approval.asked_by:
         fail(
             decision,
             approval.action,
@@ -115,7 +120,10 @@ def _reject(
 def _retry(
     decision: Decision, approval: Approval, said: ApprovalDecision | None, actor: str
 ) -> None:
-    if approval.action is not None:
+    if approval.asked_by is not None:
+        told = "Go on and try again."
+        decision.emit("action_succeeded", {"n": approval.asked_by, "result": told}, actor)
+    elif approval.action is not None:
         call_anew(decision, approval.action)
 
 
@@ -125,6 +133,9 @@ def _answer(
     """In a plan the action's result; to a model a message, after which it is called again."""
     run = decision.run
     answer = None if said is None else said.answer
+    if approval.asked_by is not None:
+        decision.emit("action_succeeded", {"n": approval.asked_by, "result": answer}, actor)
+        return
     action = None if approval.action is None else run.action(approval.action)
     if action is not None and action.kind == "tool" and run.header.planned:
         decision.emit("action_succeeded", {"n": action.n, "result": answer}, actor)

@@ -58,7 +58,7 @@ class Refusal:
 class Decision:
     """Events and the run they make. Each event is applied as it is emitted, exactly once."""
 
-    __slots__ = ("copied", "events", "lookup", "now", "request_id", "run", "verdict")
+    __slots__ = ("copied", "events", "lookup", "now", "opened", "request_id", "run", "verdict")
 
     def __init__(self, run: Run, now: int, lookup: Lookup) -> None:
         self.run = run
@@ -68,6 +68,8 @@ class Decision:
         self.verdict = ""
         self.request_id: str | None = None
         """Of the request that is decided on: noted in the first event, for `perdure rebuild`."""
+        self.opened: list[int] = []
+        """Questions opened by this decision: people are told of those that stay open."""
         self.copied = 0
         """So many of the events are another run's (a fork): what they led to has been sent."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from ..lifecycle import FINAL, MOVING
 from ..planning import model_loop, plan
+from ..state import Action
+from . import notices
 from .decision import Decision
 from .moves import finish, put_forward, request
 
@@ -27,7 +29,17 @@ def advance(decision: Decision) -> None:
             (plan if header.planned else model_loop).advance(decision)
         if header.ending is not None and header.status not in FINAL:
             _finish_ending(decision)
+    _tell_people(decision)
     _settle_status(decision)
+
+
+def _tell_people(decision: Decision) -> None:
+    """Of the questions that were opened and stay open."""
+    for n in decision.opened:
+        approval = decision.run.approval(n)
+        if approval is not None and approval.open:
+            notices.tell(decision, approval, "opened")
+    decision.opened.clear()
 
 
 def _settle_status(decision: Decision) -> None:
@@ -44,8 +56,18 @@ def _request_ready(decision: Decision) -> None:
     for action in decision.run.open_actions():
         if action.status == "approved":
             request(decision, action.n)
+        elif action.kind == "builtin":
+            _settled_meanwhile(decision, action)
         elif action.status == "proposed":  # it waits for the call it shares its key with
             put_forward(decision, action.n)
+
+
+def _settled_meanwhile(decision: Decision, action: Action) -> None:
+    """A built-in call whose question was closed by the outside: a late result has answered it."""
+    asked = None if action.approval is None else decision.run.approval(action.approval)
+    if asked is not None and not asked.open:
+        result = "This was settled meanwhile: look at the call's own result."
+        decision.emit("action_succeeded", {"n": action.n, "result": result})
 
 
 def _finish_ending(decision: Decision) -> None:

@@ -15,7 +15,7 @@ from .. import effects, keys
 from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS, SUCCEEDED
 from ..policies import approval as approvals
 from ..policies.budget import used_up
-from ..state import Action, Run
+from ..state import Action, Approval, Run
 from .decision import Decision
 
 RETENTION_MS: Final = 7 * 86_400_000
@@ -185,7 +185,12 @@ def _request_or_ask(decision: Decision, n: int, rules: approvals.Rules) -> None:
         reason=action.why,
         fired=rules.fired,
     )
+    _open(decision, question)
+
+
+def _open(decision: Decision, question: Approval) -> None:
     decision.emit("approval_requested", {"approval": msgspec.to_builtins(question)})
+    decision.opened.append(question.n)
 
 
 def _model_name(decision: Decision) -> str:
@@ -201,9 +206,11 @@ def ask(
     action: Action | None = None,
     question: str | None = None,
     fired: Any = None,
+    reason: str | None = None,
+    asked_by: int | None = None,
 ) -> None:
     """Open a question that no condition decides."""
-    tool = None if action is None or action.kind == "model" else action.target
+    tool = None if action is None or action.kind != "tool" else action.target
     rule: ApprovalRule = approvals.rule_for(decision.run.definition, kind, tool)
     made = approvals.open_question(
         decision.run,
@@ -217,8 +224,10 @@ def ask(
         effect=None if action is None else action.effect,
         question=question,
         fired=fired,
+        reason=reason,
+        asked_by=asked_by,
     )
-    decision.emit("approval_requested", {"approval": msgspec.to_builtins(made)})
+    _open(decision, made)
 
 
 def fail(
@@ -250,7 +259,7 @@ def fail(
         text = f"{action.target}: {error.get('message') or error.get('code') or kind}"
         ask(
             decision,
-            "handover",
+            "authority" if kind == "permission" and action.kind == "tool" else "handover",
             approvals.shown(f"{kind} in {text}", 200),
             action=run.action(n),
             question=_question(kind),
@@ -268,6 +277,7 @@ def fail(
 def _question(kind: str) -> str:
     return {
         "unavailable": "The service can't be reached. Retry, answer for it, or cancel the run?",
+        "permission": "The call was refused. Approve to make it again in your name, or reject.",
         "content_filter": "The provider refused to answer. Retry, tell the agent something, or cancel the run?",
     }.get(kind, "The call failed. Retry, answer for it, or cancel the run?")
 
@@ -303,6 +313,9 @@ def end(
     if error is not None:
         data["error"] = error
     decision.emit("ending_started", data, actor)
+    for n in run.header.notices:
+        if run.action(n).status == "backing_off":
+            decision.emit("action_cancelled", {"n": n, "reason": reason})
     for action in idle:
         if action.status == "in_doubt":
             decision.emit("action_in_doubt", {"n": action.n, "closed": True})

@@ -13,6 +13,7 @@ from ..lifecycle import SUCCEEDED
 from ..planning import model_loop
 from ..policies.retry import may_have_happened, outage_wait_seconds, still_ambiguous, wait_seconds
 from ..state import Action, Run
+from . import notices
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
 from .moves import ask, fail, request
@@ -29,7 +30,12 @@ def on_result(run: Run, message: ActionResult, now: int, lookup: Lookup) -> Deci
     action = run.action(n)
     if message.attempt > action.attempt:
         return Refusal(f"attempt {message.attempt} of {message.action_id} was never requested")
+    if action.kind == "builtin" or (action.kind == "notice" and n not in run.header.notices):
+        return _late(action)
     decision = Decision.on(run, now, lookup)
+    if action.kind == "notice":
+        notices.answered(decision, action, message)
+        return decision if decision.events else _late(action)
     refused = _HANDLERS[message.status](decision, action, message)
     if refused is not None:
         return refused

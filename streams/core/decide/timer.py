@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..lifecycle import FINAL
 from ..policies.approval import POLICY_MAY
 from ..state import Run
+from . import notices
 from .decided import act
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
@@ -24,8 +25,12 @@ def on_timer(run: Run, message: Timer, now: int, lookup: Lookup) -> Decision | R
     what, _, number = message.name.partition("/")
     if what == "act" and run.header.paused and run.action(int(number)).status == "backing_off":
         return Refusal("the run is paused: its backoffs are over when it is resumed")
-    if what == "act":
+    if what == "act" and run.action(int(number)).kind == "notice":
+        notices.overdue(decision, decision.run.action(int(number)))
+    elif what == "act":
         overdue(decision, run.action(int(number)))
+    elif what == "remind":
+        _remind(decision, int(number))
     elif what == "ask":
         _expired(decision, int(number))
     else:
@@ -38,7 +43,30 @@ def _expired(decision: Decision, n: int) -> None:
     """Nobody decided in time: the rule's policy acts."""
     approval = decision.run.approval(n)
     assert approval is not None
+    if approval.on_timeout == "escalate":
+        at = decision.now + approval.within_ms
+        data = {"n": n, "decision": "escalate", "to": approval.escalate_to, "expires_at": at}
+        decision.emit("approval_expired", data, "policy:timeout")
+        raised = decision.run.approval(n)
+        assert raised is not None
+        notices.tell(decision, raised, "escalated")
+        return
     word = approval.on_timeout if approval.on_timeout in POLICY_MAY[approval.kind] else "cancel_run"
     actor = "policy:timeout"
     decision.emit("approval_expired", {"n": n, "decision": word}, actor)
     act(decision, approval, word, None, actor)
+
+
+def _remind(decision: Decision, n: int) -> None:
+    """People are told again, and once more after the same time."""
+    approval = decision.run.approval(n)
+    assert approval is not None
+    assert approval.remind_ms is not None
+    data = {
+        "n": n,
+        "occasion": "reminder",
+        "outcome": "due",
+        "next_at": decision.now + approval.remind_ms,
+    }
+    decision.emit("approver_notified", data, notices.ACTOR)
+    notices.tell(decision, approval, "reminder")

@@ -15,7 +15,9 @@ from .. import keys
 from ..decide import moves
 from ..decide.decision import Decision, fitting
 from ..effects import why_name
+from ..policies import builtins
 from ..state import Action
+from . import builtin
 
 INVALID_LIMIT: Final = 3
 """Unusable replies in a row before a person is asked."""
@@ -112,15 +114,31 @@ def replied(
     if run.header.ending is not None or run.header.paused:
         return  # a paused run proposes them when it is resumed, one that ends never
     for message, call_id, tool, arguments, why in good:
-        moves.propose(
-            decision,
-            tool=tool,
-            arguments=arguments,
-            step=action.step,
-            why=why,
-            message=message,
-            call_id=call_id,
-        )
+        _propose(decision, tool, arguments, action.step, why, message, call_id)
+
+
+def _propose(
+    decision: Decision,
+    tool: ToolSpec,
+    arguments: Any,
+    step: int,
+    why: str | None,
+    message: int,
+    call_id: str,
+) -> None:
+    if builtins.of(decision.run).get(tool.name) is tool:
+        given = decision.lookup.value(arguments)
+        builtin.propose(decision, tool.name, given, step=step, message=message, call_id=call_id)
+        return
+    moves.propose(
+        decision,
+        tool=tool,
+        arguments=arguments,
+        step=step,
+        why=why,
+        message=message,
+        call_id=call_id,
+    )
 
 
 def _propose_waiting(decision: Decision) -> bool:
@@ -137,15 +155,10 @@ def _propose_waiting(decision: Decision) -> bool:
             waiting.insert(0, n)
     for n in waiting:
         call = calls[run.message(n).call_id or ""]
-        moves.propose(
-            decision,
-            tool=decision.lookup.tool(call["name"]) or run.start.tools[call["name"]],
-            arguments=call["arguments"],
-            step=run.header.step,
-            why=call.get("why"),
-            message=n,
-            call_id=call["id"],
-        )
+        name, arguments = call["name"], call["arguments"]
+        tool = _tool(decision, name)
+        assert tool is not None
+        _propose(decision, tool, arguments, run.header.step, call.get("why"), n, call["id"])
     return bool(waiting)
 
 
@@ -198,7 +211,7 @@ def _check(
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return "unknown", None, {}, None, "Error: the call has no tool name."
     name: str = call["name"]
-    tools = run.definition.tools
+    tools = [*run.definition.tools, *builtins.of(run)]
     if name not in tools:
         near = difflib.get_close_matches(name, tools, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
@@ -209,7 +222,7 @@ def _check(
             None,
             f"Error: there is no tool {name[:60]!r}. There are: {', '.join(tools) or 'none'}.{hint}",
         )
-    tool = decision.lookup.tool(name) or run.start.tools.get(name)
+    tool = _tool(decision, name)
     if tool is None:
         return name, None, {}, None, f"Error: the tool {name} is not announced by any worker."
     arguments = call.get("arguments")
@@ -239,6 +252,12 @@ def _check(
         why,
         None if error is None else f"Error: invalid arguments: {error}",
     )
+
+
+def _tool(decision: Decision, name: str) -> ToolSpec | None:
+    """The built-in tool, or the agent's own as it is announced now, or was when the run began."""
+    run = decision.run
+    return builtins.of(run).get(name) or decision.lookup.tool(name) or run.start.tools.get(name)
 
 
 def argument_error(tool: ToolSpec, arguments: dict[str, Any]) -> str | None:

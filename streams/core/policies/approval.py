@@ -142,16 +142,15 @@ def open_question(
     reason: str | None = None,
     fired: Any = None,
     question: str | None = None,
+    asked_by: int | None = None,
 ) -> Approval:
     """The question that the next `approval_requested` opens."""
     header = run.header
-    agent = run.definition
     named = rule.approvers or []
-    people: list[str] = []
-    for name in named:
-        group = agent.people.get(name)
-        people.extend(group.members if group else [header.user_id if name == "user" else name])
     n = header.next_approval
+    groups = run.definition.people
+    higher = rule.escalate_to or []
+    policies = POLICY_MAY[kind] | ({"escalate"} if higher else set())
     approval = Approval(
         n=n,
         kind=kind,
@@ -163,18 +162,33 @@ def open_question(
         effect=effect,
         reason=reason,
         rule=fired,
-        approvers=list(dict.fromkeys(people)),
+        approvers=_people(run, named),
         anyone=not named,
         self_approval=rule.self_approval or named == ["user"],
         required=rule.required,
         expires_at=now + int(rule.within_seconds * 1000),
-        on_timeout=rule.on_timeout
-        if rule.on_timeout in (*POLICY_MAY[kind], "escalate")
-        else "cancel_run",
+        on_timeout=rule.on_timeout if rule.on_timeout in policies else "cancel_run",
         history=history(run),
+        asked_by=asked_by,
+        groups=[name for name in named if name in groups],
+        within_ms=int(rule.within_seconds * 1000),
+        remind_ms=None
+        if rule.remind_seconds is None
+        else max(1000, int(rule.remind_seconds * 1000)),
+        escalate_to=_people(run, higher),
+        escalate_groups=[name for name in higher if name in groups],
     )
     approval.digest = digest_of(run, approval)
     return approval
+
+
+def _people(run: Run, names: list[str]) -> list[str]:
+    """Names, groups and ``user`` as the people they stand for, each once."""
+    people: list[str] = []
+    for name in names:
+        group = run.definition.people.get(name)
+        people.extend(group.members if group else [run.header.user_id if name == "user" else name])
+    return list(dict.fromkeys(people))
 
 
 def digest_of(run: Run, approval: Approval) -> str:

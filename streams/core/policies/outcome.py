@@ -57,7 +57,7 @@ def build(run: Run) -> Outcome:
     }
     for n in range(1, header.next_action):
         action = run.action(n)
-        if action.kind == "model":
+        if action.kind != "tool":
             continue
         lists[_list_of(action)].append(record(run, action))
     missing = [

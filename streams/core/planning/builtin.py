@@ -1,0 +1,123 @@
+"""Built-in calls: they ask a person (lifecycle section 8; the tools are `policies.builtins`).
+
+A built-in call is an action whose question is its work: it waits for the answer, which is its
+result. A tool of the agent's own with the same name takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .. import keys
+from ..decide import moves
+from ..decide.decision import Decision
+from ..policies import approval as approvals
+from ..state import Action, Run
+
+
+def propose(
+    decision: Decision,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    step: int,
+    message: int,
+    call_id: str,
+) -> None:
+    """Open the question that the call is."""
+    run = decision.run
+    header = run.header
+    n = header.next_action
+    model = run.definition.model
+    actor = f"model:{'' if model is None else model.name or model.provider}"
+    decision.emit(
+        "action_proposed",
+        {
+            "n": n,
+            "kind": "builtin",
+            "step": step,
+            "target": name,
+            "queue": "",
+            "arguments": arguments,
+            "effect": "read_only",
+            "key": keys.idempotency_key(header.run_id, n, header.nonce),
+            "timeout_seconds": 0.0,
+            "message": message,
+            "call_id": call_id,
+            "rules": [],
+        },
+        actor,
+    )
+    _ASKS[name](decision, n, arguments)
+
+
+def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
+    question = str(arguments["question"])
+    moves.ask(
+        decision,
+        "clarification",
+        approvals.shown(question, 200),
+        action=decision.run.action(n),
+        question=question,
+        asked_by=n,
+    )
+
+
+def _hand_over(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
+    reason = str(arguments["reason"])
+    moves.ask(
+        decision,
+        "handover",
+        approvals.shown(f"{decision.run.header.agent} hands over: {reason}", 200),
+        action=decision.run.action(n),
+        question="Answer to let it go on with that, retry to let it try again, or cancel the run.",
+        reason=reason,
+        asked_by=n,
+    )
+
+
+def _ask_authority(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
+    denied = _denied(decision.run, arguments.get("tool"))
+    if denied is None:
+        error = {
+            "kind": "business",
+            "code": "NOTHING_DENIED",
+            "message": "no call of this run was refused because of missing permission",
+        }
+        data = {"n": n, "attempt": 0, "error": error, "ambiguous": False, "closed": True}
+        decision.emit("action_failed", data)
+        return
+    moves.ask(
+        decision,
+        "authority",
+        approvals.shown(f"Allow {denied.target}, which was refused", 200),
+        action=denied,
+        question="Approve to make the call again in your name, or reject.",
+        reason=str(arguments["reason"]),
+        fired={"error": denied.error},
+        asked_by=n,
+    )
+
+
+def _denied(run: Run, tool: Any) -> Action | None:
+    """The last call that was refused for lack of permission and is not asked about already."""
+    asked = {approval.action for approval in map(run.approval, run.header.asks) if approval}
+    for n in range(run.header.next_action - 1, 0, -1):
+        action = run.action(n)
+        if (
+            action.kind == "tool"
+            and action.status == "failed"
+            and (action.error or {}).get("kind") == "permission"
+            and tool in (None, action.target)
+            and n not in asked
+            and n > run.header.inherited
+        ):
+            return action
+    return None
+
+
+_ASKS: Final = {
+    "ask_user": _ask_user,
+    "ask_authority": _ask_authority,
+    "hand_over": _hand_over,
+}
