@@ -95,6 +95,8 @@ def test_r03_runs_killed_between_two_steps_go_on_by_themselves(deployment: Deplo
         types = [event["type"] for event in deployment.events(run_id)]
         assert types.count("run_started") == types.count("run_finished") == 1
         assert types.count("action_succeeded") == len(steps)
+    verified = deployment.cli("verify", runs[0])  # the fold of its events is the state
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def succeeded(event: dict[str, Any], number: int) -> bool:
