@@ -3,9 +3,10 @@
 Theory of operation. A world with one engine and one worker runs one task whose plan is one call
 of the tool. Every call of a port, every await of the tool's body and every request it sends is a
 point. A *victim* (the engine or the worker) is killed at the n-th point that it passes after the
-task was submitted; what would be the same death again is not counted: a port asked once more with
-nothing changed in between, neither on a log nor outside. The killed process starts again, or
-another one takes over. Questions are answered as a person would who knows nothing: an action is
+task was submitted. What would be the same death again is not counted: a port asked once more with
+nothing changed in between, neither on a log nor outside, or one more record in an open transaction,
+which its owner's death aborts as a whole. The killed process starts again, or another one takes
+over. Questions are answered as a person would who knows nothing: an action is
 approved, everything else is given up after a while. Then the run's outcome is held against what
 the fake service counts.
 
@@ -35,7 +36,8 @@ from .world import World
 AGENT: Final = "tested"
 RESTART_SECONDS: Final = 0.5
 LATE_SHARE: Final = 0.8
-"""Of the settle time: when a late request lands. The tool has promised that it does by then."""
+"""Of the settle time: when a late request lands if nothing else is said. The tool has promised
+that it does by then."""
 LONGEST: Final = 48 * 3600.0
 """Simulated seconds within which a run must end."""
 
@@ -51,6 +53,12 @@ class Subject:
     network: Network
     others: Sequence[Tool[..., Any]] = ()
     """Tools that this one names (``fallback``, ``compensate``)."""
+    late_seconds: float | None = None
+    """How long a late request is on its way."""
+
+    @property
+    def late(self) -> float:
+        return LATE_SHARE * self.settle if self.late_seconds is None else self.late_seconds
 
     @property
     def settle(self) -> float:
@@ -119,7 +127,7 @@ class _World(World):
         queues = sorted({tool.spec.queue for tool in (subject.tool, *subject.others)})
         super().__init__(seed, partitions=1, queues=queues, calm_broker=True)
         self.world = self
-        self.late = LATE_SHARE * subject.settle if case.late else None
+        self.late = subject.late if case.late else None
         self.sent = 0
         self.on_the_way = 0
         self.died_at: str | None = None
@@ -130,6 +138,7 @@ class _World(World):
         self._watching = False
         self._known: set[tuple[str, str]] = set()
         self._known_when: tuple[int, ...] = ()
+        self._in_transaction: set[tuple[str, str]] = set()
         self._body_points = 0
         self._queues = queues
         self._outcome: Any = None
@@ -183,7 +192,8 @@ class _World(World):
         )
 
     def _to_its_end(self) -> None:
-        settle = self._subject.settle + self._subject.tool.spec.timeout_seconds + 30.0
+        settle = max(self._subject.settle, self._subject.late)
+        settle += self._subject.tool.spec.timeout_seconds + 30.0
         answered: set[str] = set()
         until = self.time.us + int(LONGEST * 1_000_000)
 
@@ -247,18 +257,30 @@ class _World(World):
             return
         if self._case.late and not self.on_the_way:
             return
-        when = (self.broker.version, self.sent, self.on_the_way, self._body_points)
-        if when != self._known_when:
-            self._known_when, self._known = when, set()
-        if (where, side) in self._known:
+        if self._again((where, side)):
             return
-        self._known.add((where, side))
         self._left -= 1
         if self._left <= 0:
             self._watching = False
             self.died_at = f"{side} {where}" if side in ("before", "after") else f"{where} {side}"
             self.say(f"{life.name} is at: {self.died_at}")
             self._kill(life)
+
+    def _again(self, at: tuple[str, str]) -> bool:
+        """It would be the same death as at an earlier point."""
+        if at[0] == "producer.begin":
+            self._in_transaction = set()
+        elif at[0] == "producer.send":
+            if at in self._in_transaction:
+                return True
+            self._in_transaction.add(at)
+        when = (self.broker.version, self.sent, self.on_the_way, self._body_points)
+        if when != self._known_when:
+            self._known_when, self._known = when, set()
+        if at in self._known:
+            return True
+        self._known.add(at)
+        return False
 
     def _kill(self, life: Life) -> None:
         if self._case.then == "restart":

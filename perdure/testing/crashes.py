@@ -44,13 +44,15 @@ class Crashes:
         reset: Callable[[], None],
         tools: Sequence[Tool[..., Any]] = (),
         victims: Sequence[str] = VICTIMS,
+        late_seconds: float | None = None,
     ) -> Report:
         """Run ``tool`` once undisturbed, then once for each point at which a process can die.
 
         ``effects`` counts at the fake service how often it happened; ``reset`` empties the
         service before each course. ``tools``: others that this one names. ``victims``: `worker`,
         `engine` or both. If the fake's requests go through `network`, each death with the first
-        request still on its way is a course of its own.
+        request still on its way is a course of its own: it lands after ``late_seconds`` (default:
+        within the tool's ``settle_seconds``, as the tool has promised).
         """
         if not isinstance(tool, Tool):
             raise TestingError(f"{tool!r} is no tool: decorate the function with @tool")
@@ -61,6 +63,7 @@ class Crashes:
             reset=reset,
             network=self.network,
             others=[other for other in tools if other is not tool],
+            late_seconds=late_seconds,
         )
         self.network.used = False
         cells = [course(subject, Case(), 0, self._seed)]
