@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test fast check chaos failover bench clean
+.PHONY: install demo test fast check chaos failover simulate bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,11 +18,12 @@ demo: install
 	$(BIN)/perdure demo
 
 fast: install
-	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak"
+	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak and not simulation"
 
 # Slow parts last: what has no broker, what has one, what kills.
 test: install check
-	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak"
+	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak and not simulation"
+	$(BIN)/python -m pytest -q -m simulation
 	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
 
@@ -41,6 +42,10 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p perdure.schemas -p perdure.streams.core -p perdure.streams.runtime -p perdure.connectors
+
+# Many seeds of the simulated world: what takes the night.
+simulate: install
+	$(BIN)/perdure simulate --seeds 10000
 
 bench: install
 	$(BIN)/perdure bench --runs 600 --steps 10 --concurrency 50 --json

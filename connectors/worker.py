@@ -142,7 +142,7 @@ class WorkerProcessor:
         try:
             try:
                 command = _decode(record.value or b"")
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 command = codec.decode(record.value, ActionCommand)  # names the fault
             if command.attempt < 1 or not command.action_id.startswith(command.run_id + "/"):
                 text = "must be <run_id>/<n>, and attempt at least 1"

@@ -30,7 +30,7 @@ def event_of(raw: Raw) -> RunEvent | None:
     """The event of a record of agent.events, or None where it is none."""
     try:
         return _event.decode(raw.value or b"")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

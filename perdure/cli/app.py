@@ -144,6 +144,13 @@ def simulate(
     one: Annotated[
         int | None, typer.Option("--seed", min=0, help="this one alone: repeats it exactly")
     ] = None,
+    matrix: Annotated[
+        bool,
+        typer.Option(
+            "--matrix",
+            help="instead: kill at each point around one call of each kind of tool, and count effects",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the real engine and workers in a simulated world that breaks at every point.
@@ -152,7 +159,14 @@ def simulate(
     are checked after each step; the first seed that breaks one is printed with what happened.
 
     Example: perdure simulate --seeds 1000
+
+    Example: perdure simulate --matrix
     """
+    if matrix:
+        from .matrix import matrix as all_of_it
+
+        console.guarded(lambda: all_of_it(as_json))
+        return
     from .simulate import simulate as body
 
     console.guarded(lambda: body(seeds, first, one, as_json))

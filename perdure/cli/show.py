@@ -226,7 +226,7 @@ def _on_tasks(scanner: Scanner, run_id: str) -> bool:
             continue
         try:
             task = msgspec.json.decode(raw.value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(task, dict) and task.get("task_id") == run_id:
             return True

@@ -241,7 +241,7 @@ class Waiting:
             return
         try:
             asked = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return
         self._asks[approval_id] = str(asked.get("title", ""))
 

@@ -25,7 +25,7 @@ SPOTS: Final[dict[str, int]] = {
     "producer.abort": 1, "reader.add": 4, "reader.poll": 100, "reader.remove": 2,
     "store.open": 5, "store.wipe": 1, "store.write": 40, "tool.external": 3, "tool.idempotent": 3,
     "tool.query": 2, "tool.read_only": 2, "consumer.close": 1, "producer.close": 1,
-    "kafka.abort_open_transaction": 1, "plain.flush": 1,
+    "kafka.abort_open_transaction": 1,
 }  # fmt: skip
 """Every call of a port that can be struck, and how often it comes at most worth waiting for."""
 FAVOURED: Final = (
@@ -54,6 +54,7 @@ class Faults:
         self._world = world
         self._chance = chance
         self._jumps = jumps
+        self._rota()
         if chance.random() < 0.2:
             self._takeovers()
         for _ in range(chance.choice((0, 1, 2, 3, 5, 8))):
@@ -88,13 +89,22 @@ class Faults:
         self._together(where)
         self._world.strike(where, side, what, nth=self._nth(where))
 
+    def _rota(self) -> None:
+        """A crash at each point in turn, so that some hundred seeds leave none out."""
+        points, seed = list(SPOTS), self._world.seed
+        where = points[seed % len(points)]
+        side = ("after", "before")[seed // len(points) % 2]
+        nth = self._chance.randint(1, max(1, SPOTS[where] // 4))
+        self._together(where)
+        self._world.strike(where, side, Crash(self._chance.choice((0.5, 3.0))), nth=nth)
+
     def _together(self, where: str) -> None:
         """Some points are passed only when something else goes wrong."""
         world, name = self._world, self._name()
         disk = world.processes[name].disk
         if where == "store.wipe":
             world.later(self._chance.uniform(0.5, 5.0), disk.go_corrupt)
-        elif where in ("consumer.close", "producer.close", "plain.flush"):
+        elif where in ("consumer.close", "producer.close"):
             world.later(self._chance.uniform(0.5, 5.0), lambda: world.drain(name, 3.0))
         elif where == "producer.abort":
             world.strike("producer.commit", "before", Fail(lambda: Aborted("made up")), nth=2)
@@ -124,7 +134,7 @@ class Faults:
         chance, world = self._chance, self._world
         name = self._name()
         process = world.processes[name]
-        kind = chance.randrange(10)
+        kind = chance.randrange(11)
         if kind == 0:
             world.crash(name, chance.choice((0.01, 1.0, 8.0)))
         elif kind == 1:
@@ -147,6 +157,10 @@ class Faults:
             world.broker_down(chance.uniform(0.2, 15.0))
         elif kind == 8:
             world.cut(name, chance.uniform(0.5, 12.0))
+        elif kind == 9:
+            queue = chance.choice(("tools", "tools", "models"))
+            world.queues_away.add(queue)
+            world.later(chance.uniform(0.5, 6.0), lambda: world.queues_away.discard(queue))
         else:
             process.disk.failing = True
             world.later(chance.uniform(0.5, 5.0), lambda: setattr(process.disk, "failing", False))

@@ -152,7 +152,7 @@ class Scenario:
         chance = self.chance
         for n in range(chance.choice((1, 2, 2, 3))):
             self.world.later(chance.uniform(0.0, 0.6 * self.chaos), self._client(f"run-{n}"))
-        for _ in range(chance.choice((0, 0, 1, 2, 3))):
+        for _ in range(chance.choice((0, 1, 2, 3, 5))):
             self.world.later(chance.uniform(1.0, self.chaos), self._steer)
         for _ in range(chance.choice((0, 0, 1))):
             self.world.later(chance.uniform(0.0, self.chaos), self._garbage)
@@ -205,7 +205,9 @@ class Scenario:
     def _steer(self) -> None:
         chance = self.chance
         run_id = chance.choice((*self.asked.tasks, "unheard-of"))
-        command = chance.choice(("cancel", "pause", "resume", "message", "extend", "retry"))
+        command = chance.choice(
+            ("cancel", "cancel", "pause", "pause", "resume", "message", "extend", "retry")
+        )
         more: dict[str, Any] = {}
         if command == "message":
             more["content"] = "hello"

@@ -128,6 +128,8 @@ class World:
         """How often each point was passed."""
         self.struck: Counter[tuple[str, str, str]] = Counter()
         """What was done to processes, by kind and point."""
+        self.queues_away: set[str] = set()
+        """Queues whose topic the engines can't produce to."""
         self.on_tick: list[Callable[[], None]] = []
         """Called after every event that changed the broker's logs."""
         self._hash = hashlib.blake2b(digest_size=16)
@@ -174,7 +176,10 @@ class World:
         return process
 
     def add_engine(self, name: str = "engine-1", skew_ms: int = 0) -> SimProcess:
-        return self.add(name, engine(lambda queue: None), skew_ms)
+        def problem(queue: str) -> str | None:
+            return f"the queue {queue} is away" if queue in self.queues_away else None
+
+        return self.add(name, engine(problem), skew_ms)
 
     def add_worker(
         self,
@@ -481,6 +486,7 @@ class World:
     def heal(self) -> None:
         """No faults any more, and clocks put right; every process runs."""
         self.disarm()
+        self.queues_away.clear()
         self.broker_up()
         for process in self.processes.values():
             process.disk.failing = False

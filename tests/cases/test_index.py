@@ -17,6 +17,7 @@ from . import inputs
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
+# Of R08 what needs no compensation; its order and counts come with compensation itself.
 HERE_IDS = {
     "malformed input": ["M01", "M02", "M03", "M05"],
     "serialization": ["S01", "S02"],
@@ -28,68 +29,79 @@ HERE_IDS = {
     "timers/clock": ["C01"],
 }
 
+CHAOS, TAKEOVER, EFFECTS = (
+    "tests/chaos/test_",
+    "tests/kafka/test_runtime_takeover",
+    "tests/core/test_effects",
+)
+UP, CYCLE, WORKER = (
+    "tests/e2e/test_up",
+    "tests/runtime/test_runtime_cycle",
+    "tests/connectors/test_worker",
+)
 ELSEWHERE = {
-    "M01": [("tests/e2e/test_up.py", "test_what_cant_be_read_is_a_dead_letter_with_a_reason")],
-    "M02": [("tests/e2e/test_up.py", "test_null_value_stops_nothing")],
-    "M03": [("tests/schemas/test_schemas_canonical.py", "test_strict_json_refuses_by_name")],
-    "M05": [("tests/schemas/test_schemas_records.py", "test_integers_are_exact")],
-    "S01": [("tests/connectors/test_plain.py", "test_refusals_name_the_place")],
+    "M01": [f"{UP}.py::test_what_cant_be_read_is_a_dead_letter_with_a_reason"],
+    "M02": [f"{UP}.py::test_null_value_stops_nothing"],
+    "M03": ["tests/schemas/test_schemas_canonical.py::test_strict_json_refuses_by_name"],
+    "M05": ["tests/schemas/test_schemas_records.py::test_integers_are_exact"],
+    "S01": ["tests/connectors/test_plain.py::test_refusals_name_the_place"],
     "K02": [
-        (
-            "tests/core/test_model_loop.py",
-            "test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in",
-        )
+        "tests/core/test_model_loop.py::test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in"
     ],
-    "K04": [
-        (
-            "tests/connectors/test_worker.py",
-            "test_external_command_again_gets_the_recorded_result",
-        )
-    ],
+    "K04": [f"{WORKER}.py::test_external_command_again_gets_the_recorded_result"],
     "R01": [
-        (
-            "tests/connectors/test_worker.py",
-            "test_thread_that_is_over_time_is_unknown_and_still_running_until_it_ends",
-        ),
-        ("tests/core/test_effects.py", "test_external_without_a_query_is_in_doubt"),
-        (
-            "tests/core/test_effects.py",
-            "test_a_late_success_settles_what_was_in_doubt_and_closes_the_question",
-        ),
+        f"{WORKER}.py::test_thread_that_is_over_time_is_unknown_and_still_running_until_it_ends",
+        f"{WORKER}_late.py::test_late_result_is_told_as_the_same_attempts",
+        f"{EFFECTS}.py::test_external_without_a_query_is_in_doubt",
+        f"{EFFECTS}.py::test_a_late_success_settles_what_was_in_doubt_and_closes_the_question",
     ],
-    "R02": [("tests/chaos/test_kill_at_each_point.py", "test_r02_killed_at")],
+    "R02": [f"{CHAOS}kill_at_each_point.py::test_r02_killed_at"],
     "R03": [
-        (
-            "tests/runtime/test_runtime_cycle.py",
-            "test_changelog_outputs_and_offsets_are_one_transaction_then_the_store_then_the_acts",
-        )
+        f"{CYCLE}.py::test_changelog_outputs_and_offsets_are_one_transaction_then_the_store_then_the_acts"
     ],
-    "R04": [("tests/core/test_ending.py", "test_the_calls_own_results_count_while_it_ends")],
-    "R05": [("tests/core/test_effects.py", "test_a_call_that_never_arrives_is_handed_over_after_its_tries")],
-    "T04": [("tests/runtime/test_runtime_cycle.py", "test_a_lost_partition_takes_everything_of_it_along")],
+    "R04": ["tests/core/test_ending.py::test_the_calls_own_results_count_while_it_ends"],
+    "R05": [
+        f"{EFFECTS}.py::test_a_call_that_never_arrives_is_handed_over_after_its_tries",
+        f"{CHAOS}stopping.py::test_r05_runs_cancelled_in_backoff_are_never_called_again",
+    ],
+    "T01": [f"{CHAOS}under_fire.py::test_t01_members_join_and_leave_in_a_loop"],
+    "T02": [
+        f"{CHAOS}under_fire.py::test_t02_stopped_with_a_transaction_open",
+        f"{CHAOS}runtime_expelled.py::test_an_expelled_member_commits_nothing_more",
+    ],
+    "T03": [
+        f"{CHAOS}under_fire.py::test_t03_broker_killed_and_stopped_under_load",
+        f"{CHAOS}under_fire.py::test_t03_transactional_id_forgotten_while_idle",
+    ],
+    "T04": [
+        f"{CYCLE}.py::test_a_lost_partition_takes_everything_of_it_along",
+        f"{CHAOS}store_damage.py::test_t04_store_that_cant_be_opened_ends_the_engine",
+    ],
     "T06": [
-        ("tests/kafka/test_runtime_takeover.py", "test_lost_records_stop_their_partition_and_are_named"),
-        (
-            "tests/kafka/test_runtime_takeover.py",
-            "test_an_input_made_anew_under_its_name_is_not_read_with_the_old_offsets",
-        ),
-        ("tests/kafka/test_runtime_takeover.py", "test_records_lost_while_it_runs_stop_it_too"),
+        f"{TAKEOVER}.py::test_lost_records_stop_their_partition_and_are_named",
+        f"{TAKEOVER}.py::test_an_input_made_anew_under_its_name_is_not_read_with_the_old_offsets",
+        f"{TAKEOVER}.py::test_records_lost_while_it_runs_stop_it_too",
+        f"{CHAOS}topics_meddled_with.py::test_t06_deleted_records_stop_their_partition_and_are_named",
+    ],
+    "T07": [
+        f"{CHAOS}topics_meddled_with.py::test_t07_open_foreign_transaction_holds_its_partition_only"
     ],
     "D01": [
-        (
-            "tests/kafka/test_runtime_takeover.py",
-            "test_a_lost_store_is_restored_whatever_the_changelog_ends_with",
-        )
+        f"{TAKEOVER}.py::test_a_lost_store_is_restored_whatever_the_changelog_ends_with",
+        f"{TAKEOVER}.py::test_state_that_is_lost_is_named_at_once_and_gone_on_without_on_a_persons_word",
+        f"{CHAOS}store_damage.py::test_d01_store_deleted_while_a_transaction_is_left_open",
     ],
     "D02": [
-        ("tests/kafka/test_runtime_takeover.py", "test_a_store_that_is_not_the_changelog_is_dropped")
+        f"{TAKEOVER}.py::test_a_store_that_is_not_the_changelog_is_dropped",
+        f"{CHAOS}store_damage.py::test_d02_old_image_put_back",
     ],
     "D03": [
-        ("tests/runtime/test_runtime_identity.py", "test_a_second_process_is_told_who_holds_the_directory")
+        f"{CHAOS}store_damage.py::test_d03_second_process_is_told_who_holds_the_directory",
+        f"{CHAOS}under_fire.py::test_d03_partition_goes_back_and_forth_quickly",
     ],
-    "D05": [("tests/kafka/test_runtime_takeover.py", "test_partition_counts_that_differ_are_refused")],
-    "L01": [("tests/e2e/test_up.py", "test_valid_task_of_two_megabytes_runs")],
-}  # fmt: skip
+    "D05": [f"{TAKEOVER}.py::test_partition_counts_that_differ_are_refused"],
+    "L01": [f"{UP}.py::test_valid_task_of_two_megabytes_runs"],
+}
 INPUTS_DRIVEN_BY_HAND = {"D01", "R01", "T04", "T06"}
 """Ids of which some input is steps for a harness that a test follows in its own words."""
 
@@ -119,10 +131,9 @@ def test_no_test_carries_an_id_that_is_not_claimed() -> None:
     assert carried == claimed
 
 
-@pytest.mark.parametrize(
-    ("module", "test"), [place for places in ELSEWHERE.values() for place in places]
-)
-def test_what_is_shown_elsewhere_is_there(module: str, test: str) -> None:
+@pytest.mark.parametrize("place", [place for places in ELSEWHERE.values() for place in places])
+def test_what_is_shown_elsewhere_is_there(place: str) -> None:
+    module, _, test = place.partition("::")
     assert test in names_in(ROOT / module)
 
 

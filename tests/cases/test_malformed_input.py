@@ -67,13 +67,49 @@ def test_m01_other_bytes_that_are_no_task(deployment: Deployment, raw: bytes, re
     assert check_dead(deployment, raw) == reason
 
 
-@pytest.mark.parametrize("topic", ["agent.results", "agent.approvals", "agent.control"])
-def test_m01_the_other_topics_in_bury_it_too(deployment: Deployment, topic: str) -> None:
-    raw = b'{"run_id": "' + topic.encode()
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "agent.results",
+        "agent.approvals",
+        "agent.control",
+        "agent.commands.tools",
+        "agent.commands.models",
+    ],
+)
+@pytest.mark.parametrize("kind", ["cut", "deep", "bytes"])
+def test_m01_every_other_topic_read_buries_it_too(
+    deployment: Deployment, topic: str, kind: str
+) -> None:
+    raw = {
+        "cut": b'{"run_id": "' + topic.encode(),
+        "deep": b'{"run_id": "' + topic.encode() + b'", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+        "bytes": b"{\xff" + topic.encode(),
+    }[kind]
     deployment.send(topic, Sent(raw))
     letter = deployment.dead(raw)
     assert letter.header("topic").endswith(topic)
-    assert letter.header("reason") == "not_json"
+    assert letter.header("reason") in ("not_json", "too_deep", "not_utf8")
+
+
+@pytest.mark.parametrize("key", ["tool/broken", "agent/demo", "nonsense", None])
+def test_m01_garbage_in_the_catalog_changes_nothing(
+    deployment: Deployment, key: str | None
+) -> None:
+    deep = b'{"name": ' + b"[" * 3000 + b"]" * 3000 + b"}"
+    for raw in (b'{"name": "broken", "effect": ', deep, b"\xff", b"[]"):
+        deployment.send("agent.catalog", Sent(raw, key))
+    run_id = f"m01-catalog-{key}".replace("/", "-")
+    deployment.send("agent.tasks", good(run_id))
+    assert deployment.outcome(run_id)["status"] == "done"
+
+
+def test_m01_a_foreign_record_on_the_private_topic_is_buried(deployment: Deployment) -> None:
+    """Only engines write there; a task that comes that way is none."""
+    record = good("m01-private")
+    deployment.send("agent.forwarded", record, partition=partition("m01-private"))
+    assert deployment.dead(record.value).header("topic").endswith("agent.forwarded")
+    assert not deployment.topics.on("agent.events", lambda seen: seen.key == "m01-private")
 
 
 @pytest.mark.parametrize("name", inputs.ids("M02"))
@@ -146,6 +182,10 @@ def test_m03_a_deep_task_is_rejected(deployment: Deployment) -> None:
     )[-1]
     assert letter.header("reason") == "too_deep"
     assert len(letter.header("detail")) < 200
+    shown = deployment.cli("show", "m03")  # looks for the task on the topic
+    assert shown.returncode == 1
+    assert "there is no run m03" in shown.stderr
+    assert "Traceback" not in shown.stderr
 
 
 @pytest.mark.parametrize(("depth", "runs"), [(98, True), (101, False), (5_000, False)])

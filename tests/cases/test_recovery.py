@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 # --- R01: longer than anybody waits ---------------------------------------------------------------
 
 
-def outlives(deployment: Deployment, run_id: str, tool: str) -> None:
-    """Start a call that takes three times its timeout."""
-    plan = [{"id": "a", "tool": tool, "arguments": {"seconds": 1.5}}]
+def outlives(deployment: Deployment, run_id: str, tool: str, seconds: float = 1.5) -> None:
+    """Start a call that takes at least three times its timeout."""
+    plan = [{"id": "a", "tool": tool, "arguments": {"seconds": seconds}}]
     task = {**inputs.produced("R01.1")[0], "agent": "planner"}
     deployment.put("agent.tasks", **{**task, "task_id": run_id, "plan": plan})
 
@@ -49,7 +49,7 @@ def test_r01_a_call_that_outlives_its_time_is_asked_about_and_then_its_own_resul
 
 
 def test_r01_a_person_may_settle_it_before(deployment: Deployment) -> None:
-    outlives(deployment, "r01-person", "pay_slowly")
+    outlives(deployment, "r01-person", "pay_slowly", 8)
     asked = deployment.question("r01-person")["approval_id"]
     deployment.decide(asked, "mark_done", answer={"paid": "seen"}, reason="it is there")
     check_made_once(deployment, "r01-person", "pay_slowly", {"paid": "seen"})
@@ -95,6 +95,8 @@ def test_r03_runs_killed_between_two_steps_go_on_by_themselves(deployment: Deplo
         types = [event["type"] for event in deployment.events(run_id)]
         assert types.count("run_started") == types.count("run_finished") == 1
         assert types.count("action_succeeded") == len(steps)
+    verified = deployment.cli("verify", runs[0])  # the fold of its events is the state
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def succeeded(event: dict[str, Any], number: int) -> bool:
@@ -133,7 +135,7 @@ def test_r04_a_run_cancelled_amid_its_calls_leaves_no_broken_history(
 
 def test_r04_a_worker_killed_amid_two_calls(deployment: Deployment, script: Any) -> None:
     """The one that was open is called again, as the effect of both allows."""
-    agent = script([asks(("read_note", {"id": 1}), ("slow", {"s": 1.0})), END])
+    agent = script([asks(("read_note", {"id": 1}), ("slow", {"s": 2.5})), END])
     deployment.task(agent, "r04-killed")
     one_of_two_answered(deployment, "r04-killed")
     deployment.kill("worker")

@@ -126,6 +126,7 @@ def test_a_command_that_is_none_is_dead_lettered(world: Make) -> None:
         (None, "null"),
         (b"nonsense", "not_json"),
         (b"{}", "missing"),
+        (b'{"run_id": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", "too_deep"),
         (b"\x00\x00\x00\x00\x01", "avro"),
     ):
         got = w.read(raw)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.streams.runtime.errors import Unanswered
-from perdure.streams.runtime.ports import End, Listener, Polled, Position, Spot, Trouble
-from perdure.streams.runtime.processor import Record
+from perdure.streams.runtime.ports import Listener, Polled, Position, Spot
 
+from .fetching import Fetcher
 from .groups import MAX_METADATA, Member
-from .log import Log
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -27,146 +26,10 @@ class Membership(NamedTuple):
     epoch: int
 
 
-class _Fetch:
-    __slots__ = ("broken", "log", "paused", "position", "spot", "told")
-
-    def __init__(self, spot: Spot, position: int, paused: bool) -> None:
-        self.spot = spot
-        self.position = position
-        self.paused = paused
-        self.told = -1  # the end that was told last
-        self.broken = False  # in trouble: nothing more until it is started anew
-        self.log: Log | None = None
-
-
-class _Fetcher:
-    """The partitions of one consumer. With a `random.Random`, what one poll gives is left to it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._fetches: dict[Spot, _Fetch] = {}
-        self._exhausted_at = -1  # the broker's version at which there was nothing more
-        self._waiting: list[Polled] = []  # told by the next poll
-
-    def __contains__(self, spot: object) -> bool:
-        return spot in self._fetches
-
-    def add(self, spot: Spot, position: int, paused: bool) -> None:
-        self._fetches[spot] = _Fetch(spot, position, paused)
-        self._exhausted_at = -1
-
-    def remove(self, spot: Spot) -> None:
-        self._fetches.pop(spot, None)
-        self._forget(spot)
-
-    def pause(self, spots: Sequence[Spot]) -> None:
-        for spot in spots:
-            if spot in self._fetches:
-                self._fetches[spot].paused = True
-
-    def resume(self, spots: Sequence[Spot]) -> None:
-        for spot in spots:
-            fetch = self._fetches.get(spot)
-            if fetch is not None:
-                fetch.paused = False
-                fetch.told = -1
-        self._exhausted_at = -1
-
-    def start(self, spot: Spot, position: int) -> None:
-        former = self._fetches[spot].position
-        self._forget(spot)
-        self._fetches[spot] = _Fetch(spot, position, False)
-        self._exhausted_at = -1
-        rng = self._broker.random
-        if rng is not None and self._fails_below(spot, former, 0.15):
-            self._fetches[spot].broken = rng.random() < 0.5
-
-    def placeholder(self, spot: Spot) -> None:
-        """Assigned at offset 0, which only stands for one, and paused."""
-        self.add(spot, 0, True)
-        self._fails_below(spot, 0, 0.3)
-
-    def _fails_below(self, spot: Spot, position: int, chance: float) -> bool:
-        """The real client may fetch from the position a partition has before it is moved, and tells
-        that it is below the log's start; it may then also stand still (measured)."""
-        rng, log = self._broker.random, self._broker.log(spot)
-        if rng is None or log is None or position >= log.start or rng.random() >= chance:
-            return False
-        detail = f"offset {position} is outside the log ({log.start} to {log.end})"
-        self._waiting.append(Trouble(*spot, True, detail))
-        return True
-
-    def _forget(self, spot: Spot) -> None:
-        if self._waiting:
-            self._waiting = [w for w in self._waiting if (w.topic, w.partition) != spot]
-
-    def take(self, limit: int) -> list[Polled]:
-        broker = self._broker
-        if broker.version == self._exhausted_at:
-            return []
-        if self._waiting:
-            waiting, self._waiting = self._waiting[:limit], self._waiting[limit:]
-            return waiting
-        version = broker.version
-        fetches = list(self._fetches.values())
-        rng, complete = broker.random, True
-        if rng is not None and fetches:
-            first = rng.randrange(len(fetches))
-            fetches = fetches[first:] + fetches[:first]
-            if rng.random() < 0.25:  # nothing has arrived yet of some of them
-                fetches = fetches[: rng.randrange(len(fetches) + 1)]
-                complete = False
-            if limit > 1 and rng.random() < 0.25:
-                limit = rng.randint(1, min(limit, 5))
-        polled: list[Polled] = []
-        for fetch in fetches:
-            if fetch.paused or fetch.broken:
-                continue
-            if len(polled) >= limit:
-                complete = False
-                break
-            if not self._take_of(fetch, limit - len(polled), polled):
-                complete = False
-        if complete:
-            self._exhausted_at = version
-        return polled
-
-    def _take_of(self, fetch: _Fetch, room: int, polled: list[Polled]) -> bool:
-        """False if there is more to tell."""
-        log = fetch.log
-        if log is None or log.deleted:
-            log = fetch.log = self._broker.log(fetch.spot)
-            if log is None:
-                fetch.broken = True
-                polled.append(Trouble(*fetch.spot, False, "the topic does not exist"))
-                return True
-        position = fetch.position
-        if position < log.start or position > log.end:
-            fetch.broken = True
-            detail = f"offset {position} is outside the log ({log.start} to {log.end})"
-            polled.append(Trouble(*fetch.spot, True, detail))
-            return True
-        stable = log.stable
-        if position < stable:
-            found: list[Record] = []
-            position = fetch.position = log.committed_from(position, room, found)
-            polled += found
-            room -= len(found)
-        if position < stable:
-            return False
-        if fetch.told == position or position > stable:  # no end is told from behind the stable one
-            return True
-        if room <= 0 or (self._broker.random is not None and self._broker.random.random() < 0.3):
-            return False  # an end is told by a fetch of its own
-        fetch.told = position
-        polled.append(End(*fetch.spot, position))
-        return True
-
-
 class SimulatedReader:
     def __init__(self, process: Process, client_id: str) -> None:
         self._process = process
-        self._fetcher = _Fetcher(process.broker)
+        self._fetcher = Fetcher(process.broker)
 
     def add(self, spot: Spot, offset: int) -> None:
         self._process.enter("reader.add")
@@ -188,7 +51,7 @@ class SimulatedReader:
     def close(self) -> None:
         if self._process.alive:
             self._process.enter("reader.close")
-            self._fetcher = _Fetcher(self._process.broker)
+            self._fetcher = Fetcher(self._process.broker)
             self._process.leave("reader.close")
 
 
@@ -199,7 +62,7 @@ class SimulatedGroupConsumer:
         self._process = process
         self._broker = process.broker
         self.group = self._broker.group(group)
-        self._fetcher = _Fetcher(self._broker)
+        self._fetcher = Fetcher(self._broker)
         self._id = self._broker.new_id("member")
         self._topics: tuple[str, ...] = ()
         self._listener: Listener | None = None
