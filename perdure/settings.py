@@ -54,6 +54,16 @@ class Settings(BaseSettings):
     wire_format: str = Field(
         "json", pattern="^json$", description="json; avro comes with the schema registry"
     )
+    approver_keys: Path | None = Field(
+        None, description="JWKS of the approvers' public keys; default <data_dir>/approvers.jwks"
+    )
+    require_signatures: bool = Field(
+        False, description="engines take signed decisions only, whatever the agents say"
+    )
+    signing_key: Path | None = Field(
+        None,
+        description="the key that commands sign decisions with; default <data_dir>/keys/NAME.jwk",
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )
@@ -96,6 +106,10 @@ class Settings(BaseSettings):
             group_protocol=protocol,
             drain_seconds=self.drain_seconds,
         )
+
+    def keys_of_approvers(self) -> Path:
+        """The JWKS that engines verify signatures against; it need not be there."""
+        return self.approver_keys or self.data_dir / "approvers.jwks"
 
     def blobs(self) -> str:
         """The URL of the blob store."""

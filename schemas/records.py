@@ -478,6 +478,7 @@ class ApprovalRule(Struct, omit_defaults=True, kw_only=True):
     escalate_to: Annotated[list[str] | None, doc("who is asked then")] = None
     self_approval: Annotated[bool, doc("the task's user may approve")] = False
     override: Annotated[bool, doc("this rule lifts the tool's own")] = False
+    signed: Annotated[bool, doc("only a decision whose approver is proved counts")] = False
 
 
 class BudgetPolicy(Budget, omit_defaults=True):

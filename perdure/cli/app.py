@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from . import again_commands, approval_commands, console, run_commands, setup_commands
+from . import (
+    again_commands,
+    approval_commands,
+    console,
+    keys_commands,
+    run_commands,
+    setup_commands,
+)
 from .options import (
     Bootstrap,
     DataDir,
@@ -270,7 +277,13 @@ def demo(
     console.guarded(lambda: body(kills=kills, keep=keep, as_json=as_json, data_dir=data_dir))
 
 
-for group in (run_commands.app, again_commands.app, approval_commands.app, setup_commands.app):
+for group in (
+    run_commands.app,
+    again_commands.app,
+    approval_commands.app,
+    keys_commands.app,
+    setup_commands.app,
+):
     app.add_typer(group)
 
 

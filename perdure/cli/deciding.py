@@ -15,6 +15,7 @@ from perdure.tables import questions, verdict
 from perdure.topics_reader import Scanner
 
 from .console import FAILED, USAGE, client, leave, line, say
+from .keys import signed
 from .terminal import safe, user_name
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -96,7 +97,7 @@ def decide(made: Settings, decision: ApprovalDecision, timeout: float, as_json: 
             decision = msgspec.structs.replace(decision, digest=question.digest)
         if not as_json:
             say(f"{decision.decision}: {safe(question.title, 200)}")
-    request_id = client(made).decide(decision)
+    request_id = client(made).decide(signed(made, decision))
     _tell(scanner, decision.approval_id.rpartition("/")[0], request_id, timeout, as_json)
 
 

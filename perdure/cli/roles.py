@@ -23,6 +23,7 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     from perdure.streams.engine.histories import KafkaHistories
     from perdure.streams.engine.outputs import Outputs
     from perdure.streams.engine.processor import EngineProcessor
+    from perdure.streams.engine.signatures import Signatures
     from perdure.streams.runtime.blobs import Blobs
     from perdure.streams.runtime.kafka import ConfluentKafka
 
@@ -33,9 +34,14 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     ids = dict(admin.topic_ids([topics.TASKS]).result())
     count = admin.partition_counts([topics.TASKS])[topics.TASKS]
     queues = QueueProblems(lambda topic: admin.partition_counts([topic]).get(topic), count)
+    signatures = Signatures(settings.keys_of_approvers(), settings.require_signatures)
     histories = KafkaHistories(kafka, count, f"{runtime.transactional_id('engine')}.histories")
     processor = EngineProcessor(
-        Outputs(Blobs(settings.blobs()), url), ids.__getitem__, queues.problem, histories
+        Outputs(Blobs(settings.blobs()), url),
+        ids.__getitem__,
+        queues.problem,
+        histories,
+        signatures,
     )
     _serve("engine", settings, [processor])
 

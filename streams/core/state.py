@@ -175,6 +175,7 @@ class Approval(Struct, kw_only=True, omit_defaults=False):
     escalate_to: list[str] = field(default_factory=list)
     escalate_groups: list[str] = field(default_factory=list)
     escalated: bool = False
+    signed: bool = False
 
 
 class Keyed(Struct, kw_only=True):

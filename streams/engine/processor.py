@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from perdure.schemas import records, topics
 from perdure.schemas.records import AgentSpec, ToolSpec
+from perdure.schemas.signing import Refused
 from perdure.streams.core.decide import task as task_decider
 from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
@@ -26,6 +27,7 @@ from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
 from .outputs import Outputs
 from .quarantine import Quarantines
+from .signatures import Signatures
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class EngineProcessor:
         topic_id: Callable[[str], str],
         queue_problem: Callable[[str], str | None],
         histories: Histories | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
         self.catalog = Catalog()
         self._outputs = outputs
@@ -96,6 +99,7 @@ class EngineProcessor:
         self._quarantines = Quarantines(
             self._dispatch, self._verdict, self._checkpoints.header, self._intake, self._kept
         )
+        self._signatures = signatures or Signatures(None)
         self._forks = Forks(histories, self._intake, self._kept, self._start)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
@@ -328,9 +332,15 @@ class EngineProcessor:
         word: records.ApprovalDecision = message.body
         run_id = word.approval_id.rpartition("/")[0]
         request_id = word.request_id or f"{word.approval_id}/{word.approver}/{word.decision}"
+        at = message.record.timestamp
+        verified, refused = "none", None
+        try:
+            word, verified = self._signatures.proved(word, at)
+        except Refused as error:
+            refused = str(error)
         word.answer = self._outputs.keep(word.answer)
         word.arguments = self._outputs.keep(word.arguments)
-        body = Decided(word, request_id, message.record.timestamp)
+        body = Decided(word, request_id, at, verified, refused)
         self._answer(ctx, run_id, request_id, word.request_id is not None, body)
 
     def _control(self, ctx: Context, message: Message) -> None:

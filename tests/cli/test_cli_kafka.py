@@ -246,3 +246,25 @@ def test_nobody_is_left_in_the_dark_without_kafka(tmp_path: Path) -> None:
     lost = Desk(tmp_path, "127.0.0.1:1", "x.")
     looked = lost("runs")
     assert (looked.exit_code, "127.0.0.1:1 does not answer" in looked.stderr) == (3, True)
+
+
+def test_a_decision_is_signed_where_its_approver_has_a_key(desk: Desk) -> None:
+    (made,) = desk.json("keys", "create", "cas")
+    assert Path(made["private"]).stat().st_mode & 0o077 == 0
+    assert '"d"' not in Path(made["public"]).read_text()
+    again = desk("keys", "create", "cas")
+    assert again.exit_code == 1
+    assert "--replace" in again.stderr
+    desk.asks("signed-1")
+    approved = desk("approve", "signed-1/a1", "--as", "cas")
+    assert approved.exit_code == 0, approved.stderr
+    assert "signed as cas" in approved.stderr
+    desk.asks("signed-2")
+    assert desk("approve", "signed-2/a1", "--as", "dan").exit_code == 0
+    found = [
+        event.data["verified"]
+        for run_id in ("signed-1", "signed-2")
+        for event in _events(desk, run_id)
+        if event.type == "approval_decided"
+    ]
+    assert found == ["signature", "none"]

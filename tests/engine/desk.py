@@ -11,6 +11,7 @@ from perdure.schemas import codec, topics
 from perdure.schemas.records import AgentSpec, ModelSpec, RunEvent, ToolSpec
 from perdure.streams.engine.outputs import Outputs
 from perdure.streams.engine.processor import EngineProcessor
+from perdure.streams.engine.signatures import Signatures
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.processor import Headers, Message, Record, Undecodable
 
@@ -117,7 +118,7 @@ class Told:
 class Desk:
     """Records in, what was sent out; time by hand."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, signatures: Signatures | None = None) -> None:
         self.now = 1_000_000
         self.store: dict[bytes, bytes] = {}
         self.memos: dict[bytes, Any] = {}  # forgotten by a test that plays a crash
@@ -128,7 +129,11 @@ class Desk:
         self.assignment = Assignment()
         self.histories = Told(self)
         self.engine = EngineProcessor(
-            Outputs(self.blobs), lambda topic: "AbCdEfGhIjKl", lambda queue: None, self.histories
+            Outputs(self.blobs),
+            lambda topic: "AbCdEfGhIjKl",
+            lambda queue: None,
+            self.histories,
+            signatures,
         )
         self._offset = 0
 

@@ -29,7 +29,9 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
         return Refusal(f"approval {word.approval_id} is not of run {run.header.run_id}")
     n = int(number)
     approval = run.approval(n) if 1 <= n < run.header.next_approval else None
-    refused = approvals.refuse(run, approval, word, message.at)
+    if message.refused is not None:
+        return Refusal(message.refused)
+    refused = approvals.refuse(run, approval, word, message.at, message.verified)
     if refused is not None:
         return Refusal(refused)
     assert approval is not None

@@ -25,6 +25,8 @@ class Decided(Struct):
     request_id: str
     at: int
     verified: str = "none"
+    refused: str | None = None
+    """Why it proves nothing, where it claims to."""
 
 
 class Control(Struct):

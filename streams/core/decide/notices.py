@@ -152,7 +152,7 @@ def overdue(decision: Decision, action: Action) -> None:
 def _again_or_never(decision: Decision, action: Action, error: dict[str, Any]) -> None:
     policy = _policy(decision.run, action)
     unknown = error["kind"] == "unknown" or may_have_happened(action.effect, error)
-    harmless = action.effect != "external" or not unknown
+    harmless = (action.effect != "external" or not unknown) and decision.run.header.ending is None
     if harmless and error["kind"] in ("transient", "unknown") and action.attempt < policy.attempts:
         wait = wait_seconds(policy, decision.run.action_id(action.n), action.attempt, error)
         data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": unknown}

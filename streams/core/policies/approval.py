@@ -177,6 +177,7 @@ def open_question(
         else max(1000, int(rule.remind_seconds * 1000)),
         escalate_to=_people(run, higher),
         escalate_groups=[name for name in higher if name in groups],
+        signed=rule.signed,
     )
     approval.digest = digest_of(run, approval)
     return approval
@@ -271,8 +272,11 @@ def shown(value: Any, limit: int = 120) -> str:
     return safe if len(safe) <= limit else f"{safe[:limit]}... ({len(text)} characters)"
 
 
-def refuse(run: Run, approval: Approval | None, decision: Any, at: int) -> str | None:
-    """Why a decision does not count, or None. ``at``: the broker's time of the record (ms)."""
+def refuse(
+    run: Run, approval: Approval | None, decision: Any, at: int, verified: str
+) -> str | None:
+    """Why a decision does not count, or None. ``at``: the broker's time of the record (ms);
+    ``verified``: how the approver's name was proved."""
     if approval is None:
         return f"no approval {decision.approval_id} was ever asked for"
     if not approval.open:
@@ -285,6 +289,8 @@ def refuse(run: Run, approval: Approval | None, decision: Any, at: int) -> str |
         return f"a question of kind {approval.kind} takes {', '.join(allowed)}, not {word}"
     if word in NEEDS_REASON and not decision.reason:
         return f"{word} needs a reason"
+    if approval.signed and verified == "none":
+        return "this question takes signed decisions only: anyone could have written that name"
     who = _refuse_person(run, approval, decision.approver)
     if who is not None:
         return who
