@@ -311,11 +311,13 @@ class CycleRun:
             nap = world.chance.randrange(100, 2_000)
         elif asked < 0.05:  # waits for something under way: look less and less often
             self._naps = min(self._naps + 1, 12)
-            nap = int(min(asked * 1_000_000 * 2**self._naps, 250_000))
+            restoring = self.life.board.of(self.processor.name).snapshot().restoring
+            longest = 30_000 if restoring else 250_000
+            nap = int(min(asked * 1_000_000 * 2**self._naps, longest))
         else:
-            longest = min(asked, IDLE_POLL * 2**self._naps)
+            patience = min(asked, IDLE_POLL * 2**self._naps)
             self._naps = min(self._naps + 1, 12)
-            nap = int(longest * 1_000_000) + world.chance.randrange(100, 3_000)
+            nap = int(patience * 1_000_000) + world.chance.randrange(100, 3_000)
         us = world.now_us + nap
         if self._due is None or us < self._due:
             self._at(us)
