@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from perdure.connectors import external
+from perdure.streams.core import effects
 from perdure.streams.core.decide import result
 from typer.testing import CliRunner
 
@@ -65,9 +65,9 @@ def ids(kinds: tuple[Kind, ...]) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS, ids=ids(KINDS))
 def test_effects_are_those_promised_wherever_a_process_dies(kind: Kind) -> None:
     report = column(kind)
-    effects, says = ALLOWED[kind.effect, kind.queried]
+    counts, says = ALLOWED[kind.effect, kind.queried]
     for cell in report.cells:
-        assert cell.effects in effects, f"{cell.id} {cell.point}\n" + "\n".join(cell.trace)
+        assert cell.effects in counts, f"{cell.id} {cell.point}\n" + "\n".join(cell.trace)
         assert cell.status in says, f"{cell.id} {cell.point}: {cell.status} {cell.detail}"
         assert not cell.oddities
     assert (report.undisturbed.effects, report.undisturbed.status) == (1, "completed")
@@ -107,10 +107,10 @@ def test_a_query_before_its_time_would_be_seen(monkeypatch: pytest.MonkeyPatch) 
     assert {cell.effects for cell in wrong} == {2}
 
 
-def test_a_worker_that_forgets_what_it_started_would_be_seen(
+def test_an_unknown_call_that_is_simply_made_again_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(external.ledger, "start", lambda *_: None)
+    monkeypatch.setattr(effects, "settles_by", lambda *_: "call")
     wrong = wrong_with(Kind("external", False), Case())
     assert "after the tool's body" in {place(cell) for cell in wrong}
     assert {cell.effects for cell in wrong} == {2}
