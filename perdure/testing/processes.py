@@ -171,16 +171,19 @@ class Life:
         """The client library's own thread: plain records go out and are answered."""
         if not self._serving:
             self._serving = True
-            self.world.push(
-                self.world.now_us + self.world.chance.randrange(200, 3_000), self, self._serve
-            )
+            # Nothing goes out where nobody answers: look now and then.
+            nap = self.world.chance.randrange(200, 3_000) if self.kafka.reachable else 100_000
+            self.world.push(self.world.now_us + nap, self, self._serve)
 
     def _serve(self) -> None:
         self._serving = False
+        before = self.kafka.outstanding
         self.world.serve()
-        if self.kafka.outstanding:
+        after = self.kafka.outstanding
+        if after:
             self._serve_soon()
-        self.wake_cycles()
+        if after != before:
+            self.wake_cycles()
 
     # --- the cycles ----------------------------------------------------------------------------
 
