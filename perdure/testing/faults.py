@@ -50,12 +50,19 @@ service itself could tell, so such stops are short."""
 class Faults:
     """Plans a seed's faults: strikes at points, and what happens to processes at some time."""
 
-    def __init__(self, world: World, seconds: float, jumps: bool, chance: random.Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        seconds: float,
+        jumps: bool,
+        chance: random.Random,
+        takeovers: bool,
+    ) -> None:
         self._world = world
         self._chance = chance
         self._jumps = jumps
         self._rota()
-        if chance.random() < 0.2:
+        if takeovers:
             self._takeovers()
         for _ in range(chance.choice((0, 1, 2, 3, 5, 8))):
             self._strike()
@@ -115,12 +122,12 @@ class Faults:
         """Owners that die or stand still with a transaction open, while others take over: the
         commit may still come, just when the new owner looks."""
         chance = self._chance
-        for _ in range(chance.choice((2, 3, 4))):
-            seconds = chance.uniform(3.5, 8.0)
+        for _ in range(chance.choice((3, 5, 8))):
+            seconds = chance.uniform(4.0, 7.0)
             what: Strike = LateCommit(seconds, chance.choice((7.0, 9.0, 12.0)))
-            if chance.random() < 0.3:
-                what = Stop(seconds)
-            nth = chance.randint(1, chance.choice((4, 12)))
+            if chance.random() < 0.5:  # it wakes just as its partitions are being taken over
+                what = Stop(chance.uniform(4.2, 6.6))
+            nth = chance.randint(1, chance.choice((4, 12, 30)))
             self._world.strike("producer.commit", "before", what, nth=nth)
 
     def _nth(self, where: str) -> int:

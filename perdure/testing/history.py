@@ -192,7 +192,7 @@ class RunHistory:
         if data.get("arguments") is not None:
             question["arguments"], question["by"] = data["arguments"], []
         if not expired:
-            if data["approver"] in question["by"]:
+            if word in ("approve", "modify") and data["approver"] in question["by"]:
                 self._no(6, f"{data['approver']} was counted twice for question {data['n']}")
             question["by"].append(data["approver"])
         if not expired and not data["closes"]:

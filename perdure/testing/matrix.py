@@ -18,8 +18,8 @@ from .crashes import cases, courses
 from .network import Network
 from .report import Report
 
-TIMEOUT: Final = 5.0
-SETTLE: Final = 20.0
+TIMEOUT: Final = 2.0
+SETTLE: Final = 8.0
 VICTIMS: Final = ("worker", "engine")
 
 

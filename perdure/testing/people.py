@@ -132,6 +132,10 @@ class People:
             if roll < 0.75:
                 return "modify", {**because, "arguments": {"amount": 7}}
             return ("reject", because) if roll < 0.95 else ("cancel_run", because)
+        if kind == "authority" and chance.random() < 0.9:
+            return chance.choice((("approve", {}), ("reject", because)))
+        if kind == "clarification" and chance.random() < 0.9:
+            return "answer", {"answer": "as you like"}
         return "cancel_run", because
 
     def _nonsense(self, approval_id: str, question: dict[str, Any]) -> None:

@@ -155,6 +155,10 @@ class WatchedKafka:
         return made
 
     @property
+    def reachable(self) -> bool:
+        return self._inner.reachable
+
+    @property
     def outstanding(self) -> int:
         """Records of plain producers without an answer yet."""
         return sum(producer.outstanding for producer in self._producers)

@@ -171,16 +171,19 @@ class Life:
         """The client library's own thread: plain records go out and are answered."""
         if not self._serving:
             self._serving = True
-            self.world.push(
-                self.world.now_us + self.world.chance.randrange(200, 3_000), self, self._serve
-            )
+            # Nothing goes out where nobody answers: look now and then.
+            nap = self.world.chance.randrange(200, 3_000) if self.kafka.reachable else 100_000
+            self.world.push(self.world.now_us + nap, self, self._serve)
 
     def _serve(self) -> None:
         self._serving = False
+        before = self.kafka.outstanding
         self.world.serve()
-        if self.kafka.outstanding:
+        after = self.kafka.outstanding
+        if after:
             self._serve_soon()
-        self.wake_cycles()
+        if after != before:
+            self.wake_cycles()
 
     # --- the cycles ----------------------------------------------------------------------------
 
@@ -311,11 +314,13 @@ class CycleRun:
             nap = world.chance.randrange(100, 2_000)
         elif asked < 0.05:  # waits for something under way: look less and less often
             self._naps = min(self._naps + 1, 12)
-            nap = int(min(asked * 1_000_000 * 2**self._naps, 250_000))
+            restoring = self.life.board.of(self.processor.name).snapshot().restoring
+            longest = 30_000 if restoring else 250_000
+            nap = int(min(asked * 1_000_000 * 2**self._naps, longest))
         else:
-            longest = min(asked, IDLE_POLL * 2**self._naps)
+            patience = min(asked, IDLE_POLL * 2**self._naps)
             self._naps = min(self._naps + 1, 12)
-            nap = int(longest * 1_000_000) + world.chance.randrange(100, 3_000)
+            nap = int(patience * 1_000_000) + world.chance.randrange(100, 3_000)
         us = world.now_us + nap
         if self._due is None or us < self._due:
             self._at(us)

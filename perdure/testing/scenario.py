@@ -60,13 +60,15 @@ class _Ground:
 
 
 class Scenario:
-    """One seed's world, ready to `run`. ``worker_kind`` is for tests that break it."""
+    """One seed's world, ready to `run`. ``worker_kind`` is for tests that break it; ``takeovers``
+    says whether owners are struck with a transaction open (None: the seed says)."""
 
     def __init__(
         self,
         seed: int,
         *,
         worker_kind: type[WorkerProcessor] = WorkerProcessor,
+        takeovers: bool | None = None,
         prepare: Callable[[World], None] | None = None,
     ) -> None:
         self.chance = chance = random.Random(f"{seed}/scenario")
@@ -90,6 +92,9 @@ class Scenario:
             prepare(self.world)
         makers: dict[str, Callable[[], Provider]] = {"python": lambda: self.model}
         engines, workers = chance.choice(((1, 1), (2, 1), (2, 2), (1, 2)))
+        taken_over = chance.random() < 0.2 if takeovers is None else takeovers
+        if taken_over:
+            engines = workers = 2
         for n in range(engines):
             self.world.add_engine(f"engine-{n + 1}", skew_ms=chance.randrange(-500, 500))
         for n in range(workers):
@@ -103,8 +108,9 @@ class Scenario:
         self.agents = [agent("planner", self.tools, chance), agent("thinker", self.tools, chance)]
         self.world.apply(*self.agents)
         self.chaos = chance.uniform(*CHAOS_SECONDS)
+        self._more = 2 if taken_over else 0
         self._clients()
-        Faults(self.world, self.chaos, jumps, random.Random(f"{seed}/faults"))
+        Faults(self.world, self.chaos, jumps, random.Random(f"{seed}/faults"), taken_over)
 
     # --- the course ----------------------------------------------------------------------------
 
@@ -150,7 +156,7 @@ class Scenario:
 
     def _clients(self) -> None:
         chance = self.chance
-        for n in range(chance.choice((1, 2, 2, 3))):
+        for n in range(chance.choice((1, 2, 2, 3)) + self._more):
             self.world.later(chance.uniform(0.0, 0.6 * self.chaos), self._client(f"run-{n}"))
         for _ in range(chance.choice((0, 1, 2, 3, 5))):
             self.world.later(chance.uniform(1.0, self.chaos), self._steer)

@@ -24,7 +24,14 @@ from .processor import Headers
 log = logging.getLogger(__name__)
 
 _PRODUCER_FENCE = frozenset(
-    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        # The broker has forgotten the id (transactional.id.expiration.ms, 7 days of idleness):
+        # every further transaction of this producer is refused. A new process asks for it anew.
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
 )
 _CALL_TIMEOUT = 5.0  # of one call; retriable ones are repeated
 

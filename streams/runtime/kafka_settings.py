@@ -31,10 +31,6 @@ class ClientSettings:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "retry.backoff.ms": 50,
-            # The default, rebootstrap, takes down the known brokers' handles when all connections
-            # are lost, but librdkafka 2.16.0 keeps asking a cached coordinator through the dead
-            # one: offsets sent after a broker's restart never come back (measured).
-            "metadata.recovery.strategy": "none",
             "topic.metadata.refresh.interval.ms": 30_000,
         }
 
@@ -104,6 +100,12 @@ class ClientSettings:
             "retry.backoff.ms": 2,
             "retry.backoff.max.ms": 100,
             "transaction.timeout.ms": self._runtime.transaction_timeout_ms,
+            # The default, rebootstrap, takes down the known brokers' handles when all connections
+            # are lost, but librdkafka 2.16.0 keeps asking a cached coordinator through the dead
+            # one: offsets sent after a broker's restart never come back (measured). The other
+            # clients need it: with ``none`` a consumer whose broker was restarted, and later was
+            # silent for 13 s, never connects again ("no broker available", measured).
+            "metadata.recovery.strategy": "none",
         }
         return self._final(own)
 

@@ -50,8 +50,8 @@ class Point:
         started = (what in ("store", "act") or self.name == "commit.after") and self.n == (
             5 if what == "act" else 3
         )
-        if started and self.name == "act.after":  # the call may just have been begun
-            return None
+        if (self.name == "act.after" and started) or (self.name, self.n) == ("poll.before", 5):
+            return None  # the call may just have been begun
         if started or self.name == "call.before.wire":
             return {"mark_not_done"}
         ended = what in ("begin", "offsets") or self.name == "commit.before"

@@ -132,8 +132,17 @@ DAMAGES = {
     "d03_lock_left_behind": a_lock_left_behind,
 }
 
+SHORT = ("d01_deleted", "d02_sst_overwritten", "d02_ahead_of_the_changelog")
+"""Those of them that `make test` takes."""
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(damage, id=name, marks=() if name in SHORT else pytest.mark.soak)
+        for name, damage in DAMAGES.items()
+    ],
+)
 def test_damaged_store_changes_nothing(desk: Desk, damage: Callable[[Path], None]) -> None:
     run_id = desk.ask(damage.__name__)
     assert desk.engine.stop() == 0
@@ -143,6 +152,7 @@ def test_damaged_store_changes_nothing(desk: Desk, damage: Callable[[Path], None
     desk.answer(run_id)
 
 
+@pytest.mark.soak
 def test_d02_old_image_put_back(desk: Desk, tmp_path: Path) -> None:
     before = desk.ask("before")
     assert desk.engine.stop() == 0
@@ -160,6 +170,7 @@ def test_d02_old_image_put_back(desk: Desk, tmp_path: Path) -> None:
     assert desk.site.service.count("gift", before) == 1
 
 
+@pytest.mark.soak
 def test_d01_store_deleted_while_a_transaction_is_left_open(desk: Desk) -> None:
     """The changelog then ends in a batch that is rolled back."""
     site, engine = desk.site, desk.engine
@@ -179,6 +190,7 @@ def test_d01_store_deleted_while_a_transaction_is_left_open(desk: Desk) -> None:
     desk.answer(waiting)
 
 
+@pytest.mark.soak
 def test_t04_store_that_cant_be_opened_ends_the_engine(desk: Desk) -> None:
     """Not without its state: it says why, and nothing it was sent is taken up until that is mended."""
     engine = desk.engine

@@ -193,18 +193,20 @@ def test_t03_broker_killed_and_stopped_under_load(
             pause(PAST_TIMEOUTS, look)
             os.kill(kafka.pid, signal.SIGCONT)
             mark = load.ended
-            until(lambda mark=mark: load.ended > mark + 5, f"goes on after stop {round_}", 90, step)  # type: ignore[misc]
+            until(
+                lambda mark=mark: load.ended > mark + 5, f"goes on after stop {round_}", 150, step
+            )  # type: ignore[misc]
         load.settle(120, fleet.look)
 
 
 def test_t03_transactional_id_forgotten_while_idle(
     tmp_path: Path, make_site: Callable[..., Site]
 ) -> None:
-    """The broker expires the ids after two seconds; then a task comes."""
+    """The broker expires the ids after 15 seconds (longer than a failover); then a task comes."""
     soon = {
-        "transactional.id.expiration.ms": "2000",
+        "transactional.id.expiration.ms": "15000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
-        "producer.id.expiration.ms": "2000",
+        "producer.id.expiration.ms": "15000",
         "producer.id.expiration.check.interval.ms": "500",
     }
     with Brokers(tmp_path / "brokers", 1, soon) as brokers:
@@ -217,15 +219,16 @@ def test_t03_transactional_id_forgotten_while_idle(
             fleet.look()
             person.look()
 
-        for n in range(3):
+        for n in range(2):
             run_id = f"idle-{n}"
             site.submit(plan_of(run_id, *TOOLS))
             assert site.outcome(run_id, 60, look)["complete"] is True
             for tool in TOOLS[1:]:
                 assert site.service.count(tool, run_id) == 1, f"{tool} of {run_id}"
-            pause(6, lambda: (site.watch.pump(), fleet.look())[0])
-        check_runs(site, [f"idle-{n}" for n in range(3)])
-        assert fleet.starts() <= 2 + 3 * 2
+            if n == 0:
+                pause(18, lambda: (site.watch.pump(), fleet.look())[0])
+        check_runs(site, ["idle-0", "idle-1"])
+        assert fleet.starts() <= 4, "each may have had to end once"
 
 
 def test_d03_partition_goes_back_and_forth_quickly(site: Site) -> None:

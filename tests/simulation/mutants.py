@@ -53,18 +53,24 @@ def offsets_taken_last(patch: Patch) -> None:
     """A takeover reads the changelog first and asks for the offsets then."""
     read = Restoration._read
 
-    def read_then_ask(self: Restoration) -> None:
-        read(self)
-        if self.ready:
-            latest = self._admin.committed(self._group, self.own.spots(), True)
-            try:
-                self._committed = latest.result()
-            except Unanswered:
-                return
-            for topic in self.own.topics:
-                self.starts[topic] = self._start_of(topic, None)
+    def end_first(self: Restoration) -> None:
+        self._go("changelog's end", self._take_end)
 
-    patch.setattr(Restoration, "_read", read_then_ask)
+    def offsets_then(self: Restoration) -> None:
+        read(self)
+        if not self.ready:
+            return
+        latest = self._admin.committed(self._group, self.own.spots(), True)
+        try:
+            self._committed = latest.result()
+        except Unanswered:  # unstable: ask again
+            self.ready = False
+            return
+        for topic in self.own.topics:
+            self.starts[topic] = self._start_of(topic, None)
+
+    patch.setattr(Restoration, "_take_offsets", end_first)
+    patch.setattr(Restoration, "_read", offsets_then)
 
 
 def committed_end_taken(patch: Patch) -> None:
