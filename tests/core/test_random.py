@@ -263,6 +263,7 @@ class Random:
                 "run_paused": self.held | {"paused"},
                 "run_resumed": self.held - {"paused"},
                 "ending_started": self.held | {"ending"},
+                "status_changed": self.held - ({"ending"} if "retry" in data else set()),
             }.get(event.type, self.held)
             new = event.type in ("action_proposed", "action_requested", "approval_requested")
             assert not (new and "ending" in self.held), "something new while it ends"
