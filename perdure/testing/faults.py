@@ -14,7 +14,8 @@ from perdure.streams.runtime.errors import (
     Unanswered,
 )
 
-from .world import Crash, Fail, LateCommit, Outage, Stop, Strike, World
+from .strikes import Crash, Fail, LateCommit, Outage, Stop, Strike
+from .world import World
 
 SPOTS: Final[dict[str, int]] = {
     "admin.committed": 8, "admin.ends": 10, "admin.partition_counts": 4,

@@ -28,66 +28,24 @@ import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
-
-import msgspec
 
 from perdure.connectors.models.provider import Provider
 from perdure.connectors.models.providers import MAKERS
 from perdure.connectors.tool import Tool
 from perdure.connectors.worker import WorkerProcessor
-from perdure.schemas import codec, topics
-from perdure.schemas.records import AgentSpec
+from perdure.schemas import topics
 
-from .broker import Broker, BrokerDown, ProcessGone, Seen
+from .broker import Broker, ProcessGone
+from .clients import Clients
 from .clock import TrueTime
 from .executor import Killed
-from .processes import CycleRun, Life, MakeProcessors, SimProcess, engine, worker
+from .processes import Life, MakeProcessors, SimProcess, engine, worker
+from .strikes import Armed, Crash, Fail, LateCommit, Outage, Stop, Strike
 
 DEEPEST: Final = 4
 """How many stops may lie inside one another."""
 _TRACE: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """kill -9; the supervisor starts the process again after so many seconds."""
-
-    restart_after: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """SIGSTOP in the middle of the call, SIGCONT after so many seconds. Short ones are what a
-    scheduler does to any process."""
-
-    seconds: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The call raises this instead (what the port may raise)."""
-
-    error: Callable[[], Exception]
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """The broker is down from this moment on for so many seconds."""
-
-    seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LateCommit:
-    """kill -9 with the commit on the wire: it arrives after so many seconds."""
-
-    seconds: float = 1.0
-    restart_after: float = 0.5
-
-
-Strike = Crash | Stop | Fail | Outage | LateCommit
 
 
 class _BrokerClock:
@@ -137,7 +95,7 @@ class World:
         self._sequence = 0
         self._depth = 0
         self._dead: list[Life] = []
-        self._armed: dict[tuple[str, str], list[_Armed]] = {}
+        self._armed: dict[tuple[str, str], list[Armed]] = {}
         self._seen_version = -1
         self._wake_all = False
         self._broker_due: float | None = None
@@ -147,6 +105,14 @@ class World:
             random=None if calm_broker else random.Random(f"{seed}/broker"),
             on_call=self._on_call,
         )
+        clients = Clients(self.broker)
+        self.produce = clients.produce
+        self.apply = clients.apply
+        self.submit = clients.submit
+        self.records = clients.records
+        self.documents = clients.documents
+        self.outcome = clients.outcome
+        self.questions = clients.questions
         processors = ("engine", *(f"worker.{queue}" for queue in queues))
         for topic in topics.all_topics(tuple(queues), processors):
             self.create_topic(topic, partitions)
@@ -315,7 +281,7 @@ class World:
     ) -> None:
         """Do ``what`` to the ``nth`` process that passes this point from now on."""
         armed = self._armed.setdefault((where, side), [])
-        armed.append(_Armed(what, process, nth))
+        armed.append(Armed(what, process, nth))
 
     def disarm(self) -> None:
         """No strike any more."""
@@ -508,58 +474,6 @@ class World:
         self._heap.clear()
         self._dead.clear()
 
-    # --- clients -------------------------------------------------------------------------------
-
-    def produce(self, topic: str, value: Any, key: str | None = None) -> None:
-        """Any client; raises `BrokerDown`."""
-        raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        self.broker.produce(topic, None if key is None else key.encode(), raw)
-
-    def apply(self, *agents: AgentSpec) -> None:
-        """Write agents to the catalog."""
-        for agent in agents:
-            self.broker.produce(topics.CATALOG, f"agent/{agent.name}".encode(), codec.encode(agent))
-
-    def submit(self, task_id: str | None = None, **task: Any) -> str:
-        """Put a task on ``agent.tasks``; its run's id (``run-<n>`` if none is given)."""
-        if task_id is None:
-            self._sequence += 1
-            task_id = f"run-{self._sequence}"
-        self.produce(topics.TASKS, {"task_id": task_id, **task}, task_id)
-        return task_id
-
-    def records(self, topic: str) -> list[Seen]:
-        """What a read_committed reader of the whole topic has seen by now."""
-        found: list[Seen] = []
-        for partition in range(self.broker.partition_count(topic)):
-            found += self.broker.read(topic, partition)
-        return found
-
-    def documents(self, topic: str, key: str | None = None) -> list[Any]:
-        """The JSON of `records`, those of one key if it is given."""
-        wanted = None if key is None else key.encode()
-        return [
-            None if record.value is None else msgspec.json.decode(record.value)
-            for record in self.records(topic)
-            if wanted is None or record.key == wanted
-        ]
-
-    def outcome(self, run_id: str) -> Any | None:
-        """The run's last outcome as plain JSON, or None."""
-        found = self.documents(topics.OUTCOMES, run_id)
-        return found[-1] if found else None
-
-    def questions(self) -> dict[str, Any]:
-        """The open questions by approval id."""
-        open_now: dict[str, Any] = {}
-        for record in self.records(topics.PENDING):
-            key = (record.key or b"").decode()
-            if record.value is None:
-                open_now.pop(key, None)
-            else:
-                open_now[key] = msgspec.json.decode(record.value)
-        return open_now
-
     # --- what is told --------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
@@ -579,11 +493,4 @@ class World:
         return self._hash.hexdigest()
 
 
-@dataclass(slots=True)
-class _Armed:
-    what: Strike
-    process: str | None
-    left: int
-
-
-__all__ = ["BrokerDown", "Crash", "CycleRun", "Fail", "Outage", "Stop", "World"]
+__all__ = ["Crash", "Fail", "LateCommit", "Outage", "Stop", "Strike", "World"]
