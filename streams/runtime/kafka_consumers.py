@@ -59,7 +59,14 @@ class _Inbound:
     def spots(self, partitions: Sequence[Any]) -> list[Spot]:
         return [Spot(self.name(p.topic), p.partition) for p in partitions]
 
-    def take(self, consumer: Any, limit: int, timeout: float) -> list[Polled]:
+    def take(
+        self,
+        consumer: Any,
+        limit: int,
+        timeout: float,
+        stale: Callable[[Spot], bool] = lambda spot: False,
+    ) -> list[Polled]:
+        """``stale``: whether a position 0 that is outside the log is not the one asked for."""
         first = consumer.poll(timeout)
         if first is None:
             return []
@@ -78,6 +85,8 @@ class _Inbound:
                 polled.append(End(self.name(topic), partition, message.offset()))
             elif topic is not None and partition is not None and partition >= 0:
                 lost = code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+                if lost and not message.offset() and stale(Spot(self.name(topic), partition)):
+                    continue
                 polled.append(Trouble(self.name(topic), partition, lost, error.str()))
             elif error.fatal():
                 raise RuntimeFault(f"the consumer can't go on: {error.str()}")
@@ -108,6 +117,8 @@ class ConfluentGroupConsumer:
         self._eager = settings.eager
         self._consumer = Consumer(settings.group_consumer(group, client_id))
         self._raised: BaseException | None = None
+        self._held: set[Spot] = set()  # assigned and not started
+        self._fresh: dict[Spot, int] = {}  # started, and nothing has come of it yet
 
     def subscribe(self, topics: Sequence[str], listener: ports.Listener) -> None:
         def on_assign(_: Any, partitions: list[Any]) -> None:
@@ -120,6 +131,7 @@ class ConfluentGroupConsumer:
             else:
                 self._consumer.incremental_assign(targets)
             self._consumer.pause(targets)
+            self._held.update(self._inbound.spots(partitions))
             self._guarded(listener.assigned, partitions)
 
         def on_revoke(_: Any, partitions: list[Any]) -> None:
@@ -141,6 +153,9 @@ class ConfluentGroupConsumer:
             self._raised = self._raised or e
 
     def _unassign(self, partitions: list[Any]) -> None:
+        for spot in self._inbound.spots(partitions):
+            self._held.discard(spot)
+            self._fresh.pop(spot, None)
         if self._eager:
             self._consumer.unassign()
         else:
@@ -152,9 +167,25 @@ class ConfluentGroupConsumer:
             raise raised
 
     def poll(self, limit: int, timeout: float) -> list[Polled]:
-        polled = self._inbound.take(self._consumer, limit, timeout)
+        polled = self._inbound.take(self._consumer, limit, timeout, self._stale)
         self._reraise()
+        if self._fresh:
+            for item in polled:
+                self._fresh.pop(Spot(item.topic, item.partition), None)
         return polled
+
+    def _stale(self, spot: Spot) -> bool:
+        """A fetch of the offset that only stood for one met a log whose start is above it."""
+        if spot in self._held:
+            return True
+        at = self._fresh.get(spot, 0)
+        if at == 0:
+            return False
+        try:
+            self._start_anew(TopicPartition(self._prefix + spot.topic, spot.partition, at), None)
+        except Unanswered:
+            return False
+        return True
 
     def pause(self, spots: Sequence[Spot]) -> None:
         self._consumer.pause(_topic_partitions(spots, self._prefix))
@@ -169,16 +200,19 @@ class ConfluentGroupConsumer:
         # Resume first: a seek of a paused partition may be overtaken by the resume. What is fetched
         # between the two is dropped by the client, being older than the seek (measured).
         self._consumer.resume(targets)
+        self._held.difference_update(positions)
+        self._fresh.update(positions)
         for target in targets:
             try:
                 self._consumer.seek(target)
             except KafkaException as e:
                 self._start_anew(target, e)
 
-    def _start_anew(self, target: TopicPartition, error: KafkaException) -> None:
+    def _start_anew(self, target: TopicPartition, error: KafkaException | None) -> None:
         """A partition whose position has left the log is stopped inside the client: no seek."""
         if self._eager:  # its assignment can't be changed in part
-            raise Unanswered(f"seek: {error.args[0].str()}") from error
+            reason = "outside the log" if error is None else error.args[0].str()
+            raise Unanswered(f"seek: {reason}") from error
         try:
             self._consumer.incremental_unassign([target])
             self._consumer.incremental_assign([target])

@@ -60,28 +60,13 @@ class Fetcher:
         self._exhausted_at = -1
 
     def start(self, spot: Spot, position: int) -> None:
-        former = self._fetches[spot].position
         self._forget(spot)
         self._fetches[spot] = _Fetch(spot, position, False)
         self._exhausted_at = -1
-        rng = self._broker.random
-        if rng is not None and self._fails_below(spot, former, 0.15):
-            self._fetches[spot].broken = rng.random() < 0.5
 
     def placeholder(self, spot: Spot) -> None:
-        """Assigned at offset 0, which only stands for one, and paused."""
+        """Assigned at offset 0, which only stands for one, and paused: the port tells no trouble of it."""
         self.add(spot, 0, True)
-        self._fails_below(spot, 0, 0.3)
-
-    def _fails_below(self, spot: Spot, position: int, chance: float) -> bool:
-        """The real client may fetch from the position a partition has before it is moved, and tells
-        that it is below the log's start; it may then also stand still (measured)."""
-        rng, log = self._broker.random, self._broker.log(spot)
-        if rng is None or log is None or position >= log.start or rng.random() >= chance:
-            return False
-        detail = f"offset {position} is outside the log ({log.start} to {log.end})"
-        self._waiting.append(Trouble(*spot, True, detail))
-        return True
 
     def _forget(self, spot: Spot) -> None:
         if self._waiting:
