@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -51,8 +51,6 @@ class Subject:
     effects: Callable[[], int]
     reset: Callable[[], None]
     network: Network
-    others: Sequence[Tool[..., Any]] = ()
-    """Tools that this one names (``fallback``, ``compensate``)."""
     late_seconds: float | None = None
     """How long a late request is on its way."""
 
@@ -124,7 +122,7 @@ class _World(World):
     """One engine, one worker, one task. Implements `network.Way`."""
 
     def __init__(self, subject: Subject, case: Case, number: int, seed: int) -> None:
-        queues = sorted({tool.spec.queue for tool in (subject.tool, *subject.others)})
+        queues = [subject.tool.spec.queue]
         super().__init__(seed, partitions=1, queues=queues, calm_broker=True)
         self.world = self
         self.late = subject.late if case.late else None
@@ -145,10 +143,7 @@ class _World(World):
         self._questions: dict[str, Any] = {}
         self._bodies = Bodies(self._in_body)
         self._lives: list[Life] = []
-        self._tools = [
-            self._bodies.taken_apart(subject.tool),
-            *(self._bodies.taken_apart(tool) for tool in subject.others),
-        ]
+        self._tools = [self._bodies.taken_apart(subject.tool)]
         self.on_tick.append(self._look)
         self.run_id = "run"
 
@@ -180,8 +175,7 @@ class _World(World):
         self.add_worker("worker-1", self._tools, queues=self._queues)
         name = subject.tool.name
         self.apply(AgentSpec(name=AGENT, tools=[name], on_failure="stop"))
-        there = len(self._tools) + 1
-        self.run_until(lambda: len(self.records(topics.CATALOG)) >= there, 60.0)
+        self.run_until(lambda: len(self.records(topics.CATALOG)) >= 2, 60.0)
         self.run_for(0.5)  # every partition is live
         self._watching = self._number > 0
         self.submit(

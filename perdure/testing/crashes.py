@@ -42,15 +42,15 @@ class Crashes:
         *,
         effects: Callable[[], int],
         reset: Callable[[], None],
-        tools: Sequence[Tool[..., Any]] = (),
         victims: Sequence[str] = VICTIMS,
+        then: Sequence[str] = THEN,
         late_seconds: float | None = None,
     ) -> Report:
         """Run ``tool`` once undisturbed, then once for each point at which a process can die.
 
         ``effects`` counts at the fake service how often it happened; ``reset`` empties the
-        service before each course. ``tools``: others that this one names. ``victims``: `worker`,
-        `engine` or both. If the fake's requests go through `network`, each death with the first
+        service before each course. ``victims``: `worker`, `engine` or both. ``then``: the killed
+        process starts again (`restart`), another one takes over (`takeover`), or both. If the fake's requests go through `network`, each death with the first
         request still on its way is a course of its own: it lands after ``late_seconds`` (default:
         within the tool's ``settle_seconds``, as the tool has promised).
         """
@@ -62,15 +62,16 @@ class Crashes:
             effects=effects,
             reset=reset,
             network=self.network,
-            others=[other for other in tools if other is not tool],
             late_seconds=late_seconds,
         )
+        _check("victims", victims, ("worker", "engine"))
+        _check("then", then, THEN)
         self.network.used = False
         cells = [course(subject, Case(), 0, self._seed)]
         if self._only is not None:
             cells += self._one(subject, self._only)
         else:
-            cells += courses(subject, cases(subject, victims), self._seed)
+            cells += courses(subject, cases(subject, victims, then), self._seed)
         reset()
         return Report(
             tool.name,
@@ -85,23 +86,32 @@ class Crashes:
         try:
             victim, then, *late, number = only.split("/")
             case, n = Case(victim, then, late == ["late"]), int(number)
-            if late not in ([], ["late"]) or str(case) != only.rpartition("/")[0] or n < 0:
+            if str(case) != only.rpartition("/")[0] or then not in THEN or n < 0:
                 raise ValueError(only)
         except (ValueError, TypeError) as error:
             raise TestingError(f"{only!r} is no point; one is worker/restart/12") from error
-        return [course(subject, case, n, self._seed)] if n else []
+        if not n:
+            return []  # the undisturbed course is there in any case
+        cell = course(subject, case, n, self._seed)
+        if not cell.number:
+            raise TestingError(f"{only} is not reached with seed {self._seed}")
+        return [cell]
 
 
-def cases(subject: Subject, victims: Sequence[str] = VICTIMS) -> Iterator[Case]:
+def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if not given or isinstance(given, str) or set(given) - set(known):
+        raise TestingError(f"{what} takes a list of {' and '.join(known)}, not {given!r}")
+
+
+def cases(
+    subject: Subject, victims: Sequence[str] = VICTIMS, then: Sequence[str] = THEN
+) -> Iterator[Case]:
     """Those worth trying; `Network.used` must tell of the undisturbed course."""
-    unknown = set(victims) - {"worker", "engine"}
-    if unknown:
-        raise TestingError(f"victims are worker and engine, not {', '.join(sorted(unknown))}")
     for victim in victims:
-        for then in THEN:
-            yield Case(victim, then)
+        for what in then:
+            yield Case(victim, what)
             if subject.network.used and subject.tool.spec.effect != "read_only":
-                yield Case(victim, then, late=True)
+                yield Case(victim, what, late=True)
 
 
 def courses(subject: Subject, of: Iterator[Case], seed: int) -> Iterator[Cell]:

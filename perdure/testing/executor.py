@@ -56,6 +56,12 @@ class _NeverWaits:
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop of one process, driven from outside by `run_batch`."""
 
+    # asyncio's own, which its type stubs do not name.
+    _ready: Any
+    _scheduled: Any
+    _timer_cancelled_count: int
+    _run_once: Callable[[], None]
+
     def __init__(self, host: Host) -> None:
         super().__init__()
         self._host = host
@@ -77,17 +83,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody sleeps."""
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = super().call_soon(callback, *args, context=context)
         self._host.wake_loop()
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._host.wake_loop()
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = super().call_at(when, callback, *args, context=context)
         self._host.wake_loop()
         return handle
@@ -188,7 +194,7 @@ class SimExecutor:
         """Throw away what still hangs in coroutines; nothing of it may reach the outside."""
         for task in list(self._tasks):
             with contextlib.suppress(BaseException):  # it was about to use a dead process's port
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
         self._tasks.clear()
         if not self.loop.is_closed():
             self.loop.close()

@@ -140,7 +140,7 @@ class RunHistory:
         if kind == "action_proposed":
             self.actions[data["n"]] = {"status": "proposed", **data}
             return
-        n = data.get("n")
+        n: int = data.get("n", 0)
         if kind == "action_started":
             if self.actions[n]["status"] == "requested":
                 self._move(n, "started")

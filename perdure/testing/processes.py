@@ -33,7 +33,7 @@ from perdure.streams.runtime.store import Stores
 from .broker.errors import ProcessGone
 from .broker.log import Log
 from .broker.process import Process
-from .clock import ProcessClock
+from .clock import ProcessClock, TrueTime
 from .disk import Disk, SimStores
 from .executor import Killed, SimExecutor
 from .points import WatchedConsumer, WatchedKafka, pointed
@@ -49,7 +49,10 @@ class Surroundings(Protocol):
     """What a process needs of the world."""
 
     chance: random.Random
-    now_us: int
+    time: TrueTime
+
+    @property
+    def now_us(self) -> int: ...
 
     def push(self, us: int, life: Life | None, run: Callable[[], None]) -> None: ...
     def point(self, life: Life, where: str, side: str) -> None: ...
@@ -93,7 +96,7 @@ class Life:
         self.frozen = 0
         self.deferred: list[Callable[[], None]] = []
         self.draining = False
-        self.clock = ProcessClock(world_time(world), self._wait, process.skew_ms)
+        self.clock = ProcessClock(world.time, self._wait, process.skew_ms)
         self.kafka = WatchedKafka(process.new_kafka(), self._serve_soon)
         self.executor = SimExecutor(self)
         self.board = HealthBoard()
@@ -205,10 +208,6 @@ class Life:
 
     def over(self) -> bool:
         return bool(self.runs) and all(run.closed for run in self.runs)
-
-
-def world_time(world: Surroundings) -> Any:
-    return world.time  # type: ignore[attr-defined]
 
 
 class CycleRun:
@@ -335,7 +334,8 @@ def engine(queue_problem: Callable[[str], str | None]) -> MakeProcessors:
     def make(life: Life) -> Sequence[Processor]:
         ids = dict(life.kafka.admin().topic_ids([topics.TASKS]).result())
         outputs = Outputs(Blobs("memory://perdure-simulation"))
-        return [EngineProcessor(outputs, ids.__getitem__, queue_problem)]
+        made: Any = EngineProcessor(outputs, ids.__getitem__, queue_problem)
+        return [made]
 
     return make
 

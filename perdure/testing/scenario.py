@@ -129,6 +129,7 @@ class Scenario:
             world.heal()
             self.outside.calm = self.model.calm = self.people.willing = True
             self._nudge()
+            self.world.later(self.chance.uniform(1.0, 20.0), self._steer)
             last = world.events_run + REST_EVENTS
             rested = world.run_until(
                 lambda: bool(judge.wrong) or judge.at_rest or world.events_run > last, REST_SECONDS
@@ -139,7 +140,9 @@ class Scenario:
             if not rested:
                 world.say("it does not come to rest")
                 return [*judge.judge(), "1: it does not come to rest"]
-            # Requests held for an unknown run wait 30 s, a task for its agent 10 s.
+            # A failed run may be tried again meanwhile; requests held for an unknown run wait 30 s.
+            world.run_until(lambda: bool(judge.wrong), 25.0)
+            world.run_until(lambda: bool(judge.wrong) or judge.at_rest, 3600.0)
             # A partition's time never goes back: after a clock's jump it may stand still that long.
             world.run_until(lambda: bool(judge.wrong), 1300.0 if self._jumps else 45.0)
             return judge.judge()
@@ -211,9 +214,14 @@ class Scenario:
     def _steer(self) -> None:
         chance = self.chance
         run_id = chance.choice((*self.asked.tasks, "unheard-of"))
+        failed = [name for name, run in self.judge.runs.items() if run.status == "failed"]
         command = chance.choice(
             ("cancel", "cancel", "pause", "pause", "resume", "message", "extend", "retry")
         )
+        if (
+            failed and chance.random() < 0.7
+        ):  # a failed run may be tried again, or raised to cancelled
+            run_id, command = chance.choice(failed), chance.choice(("retry", "retry", "cancel"))
         more: dict[str, Any] = {}
         if command == "message":
             more["content"] = "hello"

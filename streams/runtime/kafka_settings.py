@@ -10,6 +10,13 @@ from .settings import RuntimeSettings
 _MAX_MESSAGE = 4_300_000  # a forwarded record of 4 MB with its headers
 _log = logging.getLogger("perdure.kafka")
 
+_RECOVERY = "none"
+"""For clients that ask coordinators. The default, rebootstrap, takes down the known brokers' handles
+when all connections are lost, but librdkafka 2.16.0 keeps asking a cached coordinator through the
+dead one: offsets sent after a broker's restart never come back, and an admin client may end the
+process (``eonce->refcnt > 0``; both measured). Consumers need the default: with ``none`` one whose
+broker was restarted, and later was silent for 13 s, never connects again (measured too)."""
+
 
 class ClientSettings:
     def __init__(self, settings: RuntimeSettings) -> None:
@@ -38,7 +45,8 @@ class ClientSettings:
         return own | dict(self._runtime.kafka)
 
     def admin(self) -> dict[str, Any]:
-        return self._final(self._client(f"{self.prefix}perdure.admin.{self._runtime.instance_id}"))
+        own = self._client(f"{self.prefix}perdure.admin.{self._runtime.instance_id}")
+        return self._final(own | {"metadata.recovery.strategy": _RECOVERY})
 
     def _consumer(self, client_id: str) -> dict[str, Any]:
         return self._client(client_id) | {
@@ -100,12 +108,7 @@ class ClientSettings:
             "retry.backoff.ms": 2,
             "retry.backoff.max.ms": 100,
             "transaction.timeout.ms": self._runtime.transaction_timeout_ms,
-            # The default, rebootstrap, takes down the known brokers' handles when all connections
-            # are lost, but librdkafka 2.16.0 keeps asking a cached coordinator through the dead
-            # one: offsets sent after a broker's restart never come back (measured). The other
-            # clients need it: with ``none`` a consumer whose broker was restarted, and later was
-            # silent for 13 s, never connects again ("no broker available", measured).
-            "metadata.recovery.strategy": "none",
+            "metadata.recovery.strategy": _RECOVERY,
         }
         return self._final(own)
 
