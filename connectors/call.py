@@ -43,8 +43,8 @@ class Call:
 
     __slots__ = (
         "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
-        "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "seconds",
-        "staged", "started_at", "task", "threads", "tool",
+        "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "saved",
+        "seconds", "staged", "started_at", "task", "threads", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,7 @@ class Call:
         self.calling = False  # the tool or model itself runs: only then may it be cancelled
         self.context: ToolContext | None = None
         self.limit: asyncio.Timeout | None = None
+        self.saved = False  # it has saved progress
         self.task: asyncio.Task[Any] | None = None
         self.started_at = 0
         self.staged = 0.0
@@ -99,9 +100,10 @@ def in_honesty(made_before: bool, why: Failure) -> Failure:
 
 @dataclasses.dataclass(slots=True)
 class Progressed:
-    """Posted: the external call has told how far it is, so it lives."""
+    """Posted: the call has told how far it is (JSON), so it lives. None: it is over."""
 
     call: Call
+    progress: str | None
 
 
 class Caller:
@@ -322,6 +324,8 @@ class Caller:
         payload = await self.answers.pack(answer, self.in_thread)
         self.send(call.key, payload, call.headers, done)
         _raise_unsaved(await saved)
+        call.saved = True
+        call.assignment.post(Progressed(call, encode(answer.progress).decode()))
         self._lives(call)
 
     def _lives(self, call: Call) -> None:
@@ -332,8 +336,6 @@ class Caller:
         call.limit.reschedule(asyncio.get_running_loop().time() + seconds)
         if call.context is not None:
             call.context.deadline_at = self._clock() + int(seconds * 1000)
-        if call.effect == "external":
-            call.assignment.post(Progressed(call))
 
     def _save_blocking(self, call: Call, value: Any) -> None:
         ready = threading.Event()

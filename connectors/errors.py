@@ -100,7 +100,7 @@ def own(error: BaseException) -> Cause | None:
     if isinstance(error, ToolError):
         code = (error.code or "")[:200]
         if isinstance(error, TransientError):
-            return Cause("nothing", code, error.retry_after_seconds)
+            return Cause("nothing", code or "TRANSIENT", error.retry_after_seconds)
         for kind, known in _OWN.items():
             if isinstance(error, kind):
                 return Cause(known, code)

@@ -151,12 +151,18 @@ class External:
             self.stage(ctx, call)
 
     def progressed(self, ctx: Context, event: Progressed) -> None:
-        """Whoever takes the partition over waits for the call as long as from now."""
+        """Kept for a delivery of the same attempt after a crash; and whoever takes the partition
+        over waits for an external call as long as from now."""
         command = event.call.command
-        entry = ledger.find(ctx, command.action_id, command.attempt)
+        ident = command.action_id, command.attempt
+        if event.progress is None or not self._work.under_way(ident):
+            ledger.unsave(ctx, *ident)
+            return
+        kept = self._entry(ctx, command, "progress", result=event.progress)
+        ledger.save(ctx, kept, *ident)
+        entry = ledger.find(ctx, *ident)
         if entry is not None and entry.state == "started":
-            alive = msgspec.structs.replace(entry, at=ctx.now)
-            ledger.start(ctx, command.action_id, command.attempt, alive)
+            ledger.start(ctx, *ident, msgspec.structs.replace(entry, at=ctx.now))
 
     def ended(self, ctx: Context, event: Ended) -> None:
         """Result and ``finished``, in one transaction; unless it was settled meanwhile."""
@@ -178,6 +184,7 @@ class External:
         self, ctx: Context, command: ActionCommand, payload: bytes, headers: Headers
     ) -> None:
         entry = self._entry(ctx, command, "finished", result=payload.decode())
+        ledger.unsave(ctx, command.action_id, command.attempt)
         ledger.close(ctx, command.action_id, command.attempt, entry)
         reply(ctx, command, payload, headers)
 

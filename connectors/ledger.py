@@ -24,6 +24,8 @@ FOREIGN_GRACE_MS = 5_000
 
 OPEN = b"o/"
 CLOSED = b"l/"
+PROGRESS = b"p/"
+"""What an attempt has saved, while it runs: for whoever makes the same attempt after a crash."""
 CLEAN = b"c"
 """Timer: delete a closed entry."""
 SETTLE = b"s"
@@ -33,7 +35,7 @@ SETTLE = b"s"
 class LedgerEntry(Struct, omit_defaults=True, kw_only=True):
     """One attempt of an external action."""
 
-    state: Annotated[str, doc("started, finished, barred or absent")]
+    state: Annotated[str, doc("started, finished, barred, absent or progress")]
     owner: Annotated[str, doc("instance id of the worker that wrote it")]
     target: Annotated[str, doc("the tool")]
     at: Annotated[int, doc("ms; when it started, ended or was barred")]
@@ -86,6 +88,26 @@ def close(ctx: Context, action_id: str, attempt: int, entry: LedgerEntry) -> Non
     ctx.delete(OPEN + key)
     ctx.put(CLOSED + key, entry)
     ctx.set_timer(ctx.now + KEEP_MS, CLEAN + CLOSED + key)
+
+
+def save(ctx: Context, entry: LedgerEntry, action_id: str, attempt: int) -> None:
+    """Keep an attempt's progress (``entry.result``)."""
+    key = PROGRESS + attempt_key(action_id, attempt)
+    if ctx.get(key) is None:
+        ctx.set_timer(ctx.now + KEEP_MS, CLEAN + key)
+    ctx.put(key, entry)
+
+
+def saved(ctx: Context, action_id: str, attempt: int) -> str | None:
+    """The progress of an earlier delivery of this attempt, as JSON."""
+    entry: LedgerEntry | None = ctx.get(PROGRESS + attempt_key(action_id, attempt))
+    return None if entry is None else entry.result
+
+
+def unsave(ctx: Context, action_id: str, attempt: int) -> None:
+    key = PROGRESS + attempt_key(action_id, attempt)
+    if ctx.get(key) is not None:
+        ctx.delete(key)
 
 
 def clean(ctx: Context, key: bytes) -> None:

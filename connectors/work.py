@@ -16,7 +16,7 @@ from typing import Any
 
 from perdure.streams.runtime.processor import Assignment
 
-from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller, GivenUp
+from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller, GivenUp, Progressed
 from .executor import Executor
 from .gate import Gate
 
@@ -140,7 +140,10 @@ class Work:
 
     def _acked(self, call: Call, error: Exception | None) -> None:
         if error is None or not call.assignment.alive:  # of a dead one, the new owner calls again
-            return self.forget(call)
+            self.forget(call)
+            if call.saved:
+                call.assignment.post(Progressed(call, None))
+            return
         log.warning(
             "the result of %s was not taken, it is sent again: %s", call.command.action_id, error
         )
@@ -150,7 +153,7 @@ class Work:
             self._deliver(call)
 
         self._executor.spawn(again)
-        return None
+        return
 
     def forget(self, call: Call) -> None:
         """The call is over and its answer safe: its records are finished."""

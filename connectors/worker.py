@@ -178,6 +178,10 @@ class WorkerProcessor:
             record = message.record
             headers = headers_of(record.headers) if record.headers else HEADERS
             has_blobs = b'"$blob"' in (record.value or b"")
+            if ctx.taken_before:
+                kept = ledger.saved(ctx, command.action_id, command.attempt)
+                command.progress = command.progress if kept is None else msgspec.json.decode(kept)
+                has_blobs = has_blobs or (kept is not None and '"$blob"' in kept)
             call = Call(command, tool, effect, ctx.assignment, headers, has_blobs, made_before)
             if not external:
                 call.holds.append(ctx.hold())

@@ -34,6 +34,8 @@ SLICE_RECORDS = 5_000
 _BUSY_PATIENCE = 10.0  # s a store may still be held by the former assignment's iterators
 _ASK_AGAIN = 0.05
 _ABORT_AGAIN = 5.0
+_HANGS = 60.0
+"""Past every transaction's own time-out: what stands in the way now is the broker's mistake."""
 
 
 class Stopped(Exception):
@@ -330,6 +332,14 @@ class Restoration:
             return
         self._unstable = None
         self._aborted_at = now
+        if now >= self._progress_at + _HANGS:
+            log.error(
+                "partition %d: its takeover has stood still for %.0f s (%s): a transaction hangs that "
+                "nobody holds any more. Kafka's own kafka-transactions.sh finds and aborts it",
+                self.own.partition,
+                now - self._progress_at,
+                self.doing,
+            )
         owners = {read_note(p.metadata).id for p in last.values()} - {"", self._owner}
         for former in sorted(owners):
             log.warning(

@@ -89,3 +89,37 @@ def test_the_next_attempt_gets_what_was_saved_last(world: Make) -> None:
     w = world(act)
     w.answer(command(effect="idempotent", attempt=2, progress={"done": 3}))
     assert seen == [{"done": 3}]
+
+
+@pytest.mark.parametrize("kind", ["async", "def"])
+def test_the_same_attempt_after_a_crash_gets_what_was_saved(world: Make, kind: str) -> None:
+    go = threading.Event()
+    seen: list[Any] = []
+
+    if kind == "async":
+
+        @tool("t", effect="idempotent")
+        async def act(context: ToolContext) -> None:
+            seen.append(context.progress)
+            await context.save_progress({"page": len(seen)})
+            while not go.is_set():
+                await asyncio.sleep(0.01)
+
+    else:
+
+        @tool("t", effect="idempotent")
+        def act(context: ToolContext) -> None:
+            seen.append(context.progress)
+            context.save_progress({"page": len(seen)})
+            go.wait(5)
+
+    w = world(act)
+    w.take(command(effect="idempotent"))
+    w.until(lambda: any(key.startswith(ledger.PROGRESS) for key in w.store))
+    again = world(act, store=w.store)  # the process died
+    again.taken_before = True
+    go.set()
+    again.take(command(effect="idempotent"))
+    again.until(lambda: "succeeded" in again.statuses())
+    assert seen == [None, {"page": 1}]
+    again.until(lambda: not any(key.startswith(ledger.PROGRESS) for key in again.store))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from perdure.schemas.records import RetryPolicy
 
 from .harness import PlanStep, World, accepted, refused, tool
 
@@ -141,6 +142,7 @@ def test_after_a_proof_of_absence_a_failed_second_call_is_not_in_doubt() -> None
 
 def test_idempotent_proven_absent_and_then_refused_is_not_in_doubt() -> None:
     made = unknown("idempotent", True)
+    made.now += int(SETTLE * 1000) + 1
     made.answer(made.command(verb="query"), "absent")
     made.fails(made.command(verb="call"), "business")
     assert made.listed()["not_completed"] == ["call"]
@@ -404,3 +406,47 @@ def test_a_call_that_never_arrives_is_handed_over_after_its_tries() -> None:
     assert verbs(made) == ["call 1", "query 1", "call 2", "query 2", "call 3", "query 3"]
     assert made.approval().kind == "handover"
     assert "never happened" in made.action(1).error["message"]
+
+
+# --- what is no proof ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"error": {"kind": "unknown", "code": "worker_lost"}},
+        {"error": {"kind": "unknown", "code": "read_timeout"}, "started_at": 1},
+    ],
+)
+def test_the_calls_own_unknown_is_not_the_answer_of_its_query(lost: dict[str, Any]) -> None:
+    made = unknown("external", True)
+    made.now += 60_000
+    refused(made.answer(made.sent[0], "unknown", **lost), "querying")
+    assert not made.header.asks
+    made.answer(made.command(verb="query"), "absent")
+    assert verbs(made)[-1] == "call 2"
+
+
+def test_absent_before_it_settled_proves_nothing_of_an_idempotent_call() -> None:
+    """Its request may land yet: to call again is fine, to say that it was not done is not."""
+    made = unknown("idempotent", True, retry=RetryPolicy(attempts=1))
+    made.answer(made.command(verb="query"), "absent")
+    made.decide("cancel_run")
+    assert made.listed()["in_doubt"] == ["call"]
+
+
+def test_absent_after_it_settled_is_proof_of_an_idempotent_call() -> None:
+    made = unknown("idempotent", True, retry=RetryPolicy(attempts=1))
+    made.now += int(SETTLE * 1000) + 1
+    made.answer(made.command(verb="query"), "absent")
+    made.decide("cancel_run")
+    assert made.listed()["not_completed"] == ["call"]
+
+
+@pytest.mark.parametrize(("wait", "listed"), [(0.0, "in_doubt"), (SETTLE + 1, "not_completed")])
+def test_absent_while_ending_is_proof_once_it_settled(wait: float, listed: str) -> None:
+    made = unknown("idempotent", True)
+    made.control("cancel")
+    made.now += int(wait * 1000)
+    made.answer(made.command(verb="query"), "absent")
+    assert made.listed()[listed] == ["call"]

@@ -207,7 +207,9 @@ def _policy(run: Run, action: Action) -> RetryPolicy:
 def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
     if message.attempt != action.attempt or action.n not in decision.run.header.open:
         return _late(action)
-    if action.status == "querying":  # the query's answer is unclear: ask again until it has settled
+    if action.status == "querying":
+        if _of_the_call(message):
+            return _late(action)  # it says no more than is known; the query's answer is to come
         ask_again(decision, action, "unclear")
         return None
     if action.status not in _OPEN_CALL:
@@ -224,6 +226,13 @@ def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refus
     else:
         on_unknown(decision, action, {**error, "kind": "unknown"}, _extra(message), _actor(message))
     return None
+
+
+def _of_the_call(message: ActionResult) -> bool:
+    """An ``unknown`` of the call itself, not of its query: a connector's call has begun once, and a
+    worker that lost it says so."""
+    lost = message.error is not None and message.error.code == "worker_lost"
+    return lost or message.started_at is not None
 
 
 def on_unknown(
@@ -333,35 +342,30 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     ):
         return _late(action)
     run = decision.run
-    settled = _settled_at(action)
-    if action.status == "in_doubt" and decision.now < settled:
-        return _late(action)  # a request still on its way could land yet: no proof
-    if effects.effect_now(run, action, decision.now) == "external" and decision.now < settled:
+    settled = decision.now >= _settled_at(action)  # before, a request on its way may land yet
+    if action.status == "in_doubt" and not settled:
+        return _late(action)
+    if effects.effect_now(run, action, decision.now) == "external" and not settled:
         error = {
             "kind": "unknown",
             "code": "absent",
             "message": "not found yet; asked again once it has settled",
         }
-        decision.emit(
-            "action_unknown",
-            {"n": action.n, "attempt": action.attempt, "error": error, "due": settled},
-        )
+        data = {"n": action.n, "attempt": action.attempt, "error": error}
+        decision.emit("action_unknown", {**data, "due": _settled_at(action)})
         return None
     if run.header.ending is not None:
-        decision.emit(
-            "action_cancelled",
-            {"n": action.n, "reason": "it had not happened", "proven": True},
-            _actor(message),
-        )
+        data = {"n": action.n, "reason": "it had not happened", "proven": settled}
+        decision.emit("action_cancelled", data, _actor(message))
     elif action.attempt >= _policy(run, action).attempts:  # it never arrives: not for ever
         gone = {
             "kind": "unavailable",
             "code": "API_UNAVAILABLE",
             "message": f"called {action.attempt} times, and it never happened",
         }
-        fail(decision, action.n, gone, {}, ambiguous=False)
+        fail(decision, action.n, gone, {}, ambiguous=not settled)
     else:
-        request(decision, action.n, proven=True)
+        request(decision, action.n, proven=settled)
     return None
 
 
