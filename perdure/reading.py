@@ -1,11 +1,11 @@
 """Runs as the topics tell them: what the commands show where no view runs.
 
-`history` and `summaries` read agent.events, `live` the engine's changelog; nothing here decides.
+`history` and `Overview` read agent.events, `live` the engine's changelog; nothing here decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +32,17 @@ def event_of(raw: Raw) -> RunEvent | None:
         return _event.decode(raw.value or b"")
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def history(scanner: Scanner, run_id: str) -> Iterator[tuple[Raw, RunEvent | None]]:
+    """The records of agent.events that stand under a run's key, and the event that each is.
+
+    Raises `NoTopic`, `Unreachable`.
+    """
+    wanted = run_id.encode()
+    for raw in scanner.scan([topics.EVENTS], run_id=run_id):
+        if raw is not None and raw.key == wanted:
+            yield raw, event_of(raw)
 
 
 class Summary(msgspec.Struct, kw_only=True):

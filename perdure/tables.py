@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import AgentSpec, ApprovalRequest, ToolSpec, Verdict
+from perdure.schemas.records import AgentSpec, ApprovalRequest, Outcome, ToolSpec, Verdict
 
 from .topics_reader import Raw, Scanner
 
@@ -49,6 +49,18 @@ def _into(found: dict[str, Any], raw: Raw, start: str, kind: type[msgspec.Struct
         found[name] = codec.decode(raw.value, kind)
     except RecordError:
         return
+
+
+def outcome(scanner: Scanner, run_id: str) -> Outcome | None:
+    """How a run ended, or None where that is not known (yet)."""
+    found: bytes | None = None
+    for raw in scanner.scan([topics.OUTCOMES], run_id=run_id):
+        if raw is not None and raw.key == run_id.encode():
+            found = raw.value
+    try:
+        return None if found is None else codec.decode(found, Outcome)
+    except RecordError:
+        return None
 
 
 def verdict(scanner: Scanner, run_id: str, request_id: str, timeout: float) -> Verdict | None:

@@ -11,6 +11,7 @@ import typer
 from . import (
     again_commands,
     approval_commands,
+    audit_commands,
     console,
     keys_commands,
     run_commands,
@@ -281,6 +282,7 @@ for group in (
     run_commands.app,
     again_commands.app,
     approval_commands.app,
+    audit_commands.app,
     keys_commands.app,
     setup_commands.app,
 ):

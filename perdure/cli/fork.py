@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.reading import event_of
-from perdure.schemas import topics
+from perdure.reading import history
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ForkOf, RunEvent, Task
 from perdure.settings import Settings
@@ -18,8 +17,7 @@ def fork_task(made: Settings, run_id: str, at_version: int | None, task_id: str 
     """The task that asks for the fork. Ends the command where the run has no such version."""
     scanner = Scanner(made.client_conf(), made.topic_prefix)
     found: RunEvent | None = None
-    for raw in scanner.scan([topics.EVENTS], run_id=run_id):
-        event = event_of(raw) if raw is not None and raw.key == run_id.encode() else None
+    for _, event in history(scanner, run_id):
         if event is not None and (at_version is None or event.version <= at_version):
             found = event
     if found is None:

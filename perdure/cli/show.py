@@ -14,13 +14,13 @@ from perdure.reading import (
     live,
     state_of,
 )
-from perdure.schemas import codec, topics
-from perdure.schemas.errors import RecordError
-from perdure.schemas.records import Outcome, RunEvent
+from perdure.schemas import topics
+from perdure.schemas.records import RunEvent
 from perdure.settings import Settings
 from perdure.streams.core.apply import BrokenHistory, follow
 from perdure.streams.core.state import Run
 from perdure.streams.engine import layout
+from perdure.tables import outcome as outcome_of
 from perdure.topics_reader import NoTopic
 
 from . import timeline
@@ -183,7 +183,7 @@ def _quarantine(scanner: Scanner, run_id: str) -> layout.Quarantine | None:
 
 def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
     """Say where a task without events is: refused, waiting for the catalog, not yet read."""
-    outcome = _outcome(scanner, run_id)
+    outcome = outcome_of(scanner, run_id)
     if outcome is not None:
         if as_json:
             line(outcome)
@@ -206,17 +206,6 @@ def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
     if _on_tasks(scanner, run_id):
         leave(FAILED, f"{run_id} is on {topics.TASKS}, but no engine has read it: is one running?")
     leave(FAILED, f"there is no run {safe(run_id, 200)}: `perdure runs` lists them")
-
-
-def _outcome(scanner: Scanner, run_id: str) -> Outcome | None:
-    found: bytes | None = None
-    for raw in scanner.scan([topics.OUTCOMES], run_id=run_id):
-        if raw is not None and raw.key == run_id.encode():
-            found = raw.value
-    try:
-        return None if found is None else codec.decode(found, Outcome)
-    except RecordError:
-        return None
 
 
 def _on_tasks(scanner: Scanner, run_id: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.reading import Raw, Scanner, event_of, live
+from perdure.reading import Raw, Scanner, history, live
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, RunEvent
@@ -67,7 +67,7 @@ def verify(made: Settings, run_id: str, at_version: int | None, as_json: bool) -
 
 def _look(scanner: Scanner, run_id: str, at_version: int | None) -> Report:
     report = Report(run_id)
-    run = _fold(report, _events(scanner, run_id), at_version)
+    run = _fold(report, list(history(scanner, run_id)), at_version)
     if run is None:
         if not report.events:
             leave(FAILED, f"{safe(run_id, 200)} has no events: `perdure show` says where it is")
@@ -84,14 +84,6 @@ def _look(scanner: Scanner, run_id: str, at_version: int | None) -> Report:
 # --- the events themselves --------------------------------------------------------------------
 
 
-def _events(scanner: Scanner, run_id: str) -> list[tuple[Raw, RunEvent | None]]:
-    found = []
-    for raw in scanner.scan([topics.EVENTS], run_id=run_id):
-        if raw is not None and raw.key == run_id.encode():
-            found.append((raw, event_of(raw)))
-    return found
-
-
 def _fold(
     report: Report, events: list[tuple[Raw, RunEvent | None]], at_version: int | None
 ) -> Run | None:
@@ -101,7 +93,7 @@ def _fold(
     for raw, event in events:
         if at_version is not None and run is not None and run.header.version == at_version:
             break
-        problem = "is no event" if event is None else _unsound(report.run_id, run, event)
+        problem = "is no event" if event is None else unsound(report.run_id, run, event)
         if problem is None and event is not None:
             try:
                 run = follow(run, event)
@@ -117,7 +109,7 @@ def _fold(
     return run
 
 
-def _unsound(run_id: str, run: Run | None, event: RunEvent) -> str | None:
+def unsound(run_id: str, run: Run | None, event: RunEvent) -> str | None:
     """Why an event can't stand after those before it, or None."""
     version, head = (0, "") if run is None else (run.header.version, run.header.hash)
     if event.run_id != run_id:
