@@ -175,3 +175,11 @@ def test_a_rule_says_who_clarifies() -> None:
     made = started(tool("look"), agent_spec=spec)
     made.reply(None, ("ask_user", {"question": "?"}))
     assert made.approval().approvers == ["ann"]
+
+
+def test_a_call_of_a_paused_run_that_fails_at_once_holds_nothing_up() -> None:
+    made = started()
+    made.control("pause")
+    made.reply(None, ("ask_authority", {"reason": "just in case"}))
+    made.control("resume")
+    assert "no call of this run was refused" in results(made)[0]

@@ -31,8 +31,10 @@ def advance(decision: Decision) -> None:
     """The next model call, once every call of the last reply has its result."""
     run = decision.run
     header = run.header
-    if header.open or header.asks or _propose_waiting(decision):
+    if header.open or header.asks:
         return
+    if _propose_waiting(decision) and (header.open or header.asks):
+        return  # else all of them had their results at once
     if header.answer is not None:
         moves.finish(decision, "done")
         return
