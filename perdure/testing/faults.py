@@ -14,7 +14,7 @@ from perdure.streams.runtime.errors import (
     Unanswered,
 )
 
-from .strikes import Crash, Fail, LateCommit, Outage, Stop, Strike
+from .strikes import Crash, Fail, LateCommit, Outage, Stop, Strike, Yield
 from .world import World
 
 SPOTS: Final[dict[str, int]] = {
@@ -43,6 +43,7 @@ _FAILURES: Final[tuple[tuple[str, str, Callable[[], Exception]], ...]] = (
     ("store.write", "after", lambda: StoreFailed("made up")),
     ("store.open", "before", lambda: StoreBusy("made up")),
 )
+AMID_COMMIT: Final = ("producer.begin", "producer.send", "producer.send_offsets", "producer.commit")
 NOT_SENT_YET: Final = ("tool.external", "tool.idempotent", "tool.read_only")
 """A process stopped here has not sent its request: for longer than a settle time nothing but the
 service itself could tell, so such stops are short."""
@@ -87,8 +88,10 @@ class Faults:
         elif roll < 0.8:
             longest = 0.8 if where in NOT_SENT_YET and side == "before" else 14.0
             what = Stop(chance.uniform(0.0, chance.choice((0.05, longest))))
-        elif roll < 0.92:
+        elif roll < 0.85:
             what = Stop(chance.uniform(0.0001, 0.02))
+        elif roll < 0.92:
+            what = Yield(chance.choice((0.003, 0.03, 0.5)), chance.random() < 0.5)
         elif roll < 0.96:
             what = Outage(chance.uniform(0.1, 12.0))
         else:
@@ -104,6 +107,12 @@ class Faults:
         side = ("after", "before")[seed // len(points) % 2]
         nth = self._chance.randint(1, max(1, SPOTS[where] // 4))
         self._together(where)
+        if where in AMID_COMMIT and self._chance.random() < 0.6:
+            # A worker dies amid its transaction, while its calls go on in other threads.
+            name = self._chance.choice([n for n in self._world.processes if n.startswith("worker")])
+            nth = self._chance.randint(1, 4) * (3 if where == "producer.send" else 1)
+            self._world.strike(where, "before", Yield(0.03, crash=True), process=name, nth=nth)
+            return
         self._world.strike(where, side, Crash(self._chance.choice((0.5, 3.0))), nth=nth)
 
     def _together(self, where: str) -> None:

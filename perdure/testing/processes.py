@@ -101,6 +101,8 @@ class Life:
         self.executor = SimExecutor(self)
         self.board = HealthBoard()
         self._loop_due: int | None = None
+        self.in_loop = False
+        """The event loop runs just now."""
         self._serving = False
         self.settings = RuntimeSettings(
             bootstrap_servers="simulated",
@@ -166,7 +168,11 @@ class Life:
         self._loop_due = None
         at = self.executor.loop.next_at()
         if at is not None and at <= self.clock.monotonic() + 1e-9:
-            self.executor.loop.run_batch()
+            self.in_loop = True
+            try:
+                self.executor.loop.run_batch()
+            finally:
+                self.in_loop = False
             self.wake_cycles()
         self.wake_loop()
 

@@ -22,6 +22,15 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Yield:
+    """The thread that passes stands still for so long while the process's other threads go on; then,
+    if ``crash``, kill -9."""
+
+    seconds: float = 0.01
+    crash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """The call raises this instead (what the port may raise)."""
 
@@ -43,7 +52,7 @@ class LateCommit:
     restart_after: float = 0.5
 
 
-Strike = Crash | Stop | Fail | Outage | LateCommit
+Strike = Crash | Stop | Yield | Fail | Outage | LateCommit
 
 
 @dataclass(slots=True)

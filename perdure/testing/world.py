@@ -41,7 +41,7 @@ from .clients import Clients
 from .clock import TrueTime
 from .executor import Killed
 from .processes import Life, MakeProcessors, SimProcess, engine, worker
-from .strikes import Armed, Crash, Fail, LateCommit, Outage, Stop, Strike
+from .strikes import Armed, Crash, Fail, LateCommit, Outage, Stop, Strike, Yield
 
 DEEPEST: Final = 4
 """How many stops may lie inside one another."""
@@ -344,6 +344,13 @@ class World:
             raise what.error()
         if isinstance(what, Outage):
             self.broker_down(what.seconds)
+        elif isinstance(what, Yield):
+            if self._depth < DEEPEST and not life.in_loop:
+                self.run_inside(life, lambda: False, what.seconds)
+            if what.crash:
+                self.crash(life.name)
+            if not life.alive:
+                raise Killed(life.name)
         elif self._depth < DEEPEST and not life.frozen:
             self._freeze(life, what.seconds)
             self.run_inside(life, lambda: False, what.seconds)
@@ -481,9 +488,6 @@ class World:
         self.trace.append(line)
         self._hash.update(line.encode() + b"\n")
 
-    def happened(self, what: str) -> None:
-        self.say(what)
-
     def odd(self, text: str) -> None:
         self.say(f"ODD {text}")
         self.oddities.append(text)
@@ -493,4 +497,4 @@ class World:
         return self._hash.hexdigest()
 
 
-__all__ = ["Crash", "Fail", "LateCommit", "Outage", "Stop", "Strike", "World"]
+__all__ = ["Crash", "Fail", "LateCommit", "Outage", "Stop", "Strike", "World", "Yield"]

@@ -8,6 +8,7 @@ import pytest
 
 from perdure.testing.scenario import Scenario
 from perdure.testing.simulation import simulate
+from perdure.testing.world import World, Yield
 
 from .mutants import MUTANTS
 
@@ -32,10 +33,24 @@ TAKEOVERS = {
 """Seen where partitions change hands: their seeds have more of that."""
 
 
+def _dies_amid_its_commit(world: World) -> None:
+    """A worker whose calls go on in other threads while its transaction is not committed."""
+    amid = Yield(0.03, crash=True)
+    world.strike("producer.commit", "before", amid, process="worker-1", nth=world.seed % 4 + 1)
+
+
+PREPARED = {"acting_before_the_commit": _dies_amid_its_commit}
+
+
 def _seeds(name: str) -> Iterator[int]:
     first = FIRST.get(name, 0)
     yield first
     yield from (seed for seed in range(LIMIT) if seed != first)
+
+
+def _scenario(seed: int, name: str) -> Scenario:
+    takeovers = True if name in TAKEOVERS else None
+    return Scenario(seed, takeovers=takeovers, prepare=PREPARED.get(name))
 
 
 @pytest.mark.parametrize("break_it", MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -45,9 +60,7 @@ def test_a_broken_piece_is_seen(
     name = break_it.__name__
     break_it(monkeypatch)
     for seed in _seeds(name):
-        result = simulate(
-            seed, make=lambda seed: Scenario(seed, takeovers=True if name in TAKEOVERS else None)
-        )
+        result = simulate(seed, make=lambda seed: _scenario(seed, name))
         if not result.ok:
             assert not any("the simulation broke" in text for text in result.wrong), result.wrong
             return

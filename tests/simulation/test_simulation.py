@@ -59,7 +59,7 @@ def test_the_seeds_get_everywhere() -> None:
     }  # fmt: skip
     assert set(COVERED.seen.questions) >= {"action", "handover", "in_doubt", "budget", "authority"}
     assert {what for what, _, _ in COVERED.struck} == {
-        "Crash", "Stop", "Fail", "Outage", "LateCommit",
+        "Crash", "Stop", "Yield", "Fail", "Outage", "LateCommit",
     }  # fmt: skip
     assert set(COVERED.ended) == {"done", "failed", "cancelled"}
 
