@@ -70,6 +70,7 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     next_action: int = 1
     next_approval: int = 1
     messages: int = 0
+    heard: int = 0
     tokens: int = 0
     invalid: int = 0
     open: list[int] = field(default_factory=list)

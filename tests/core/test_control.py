@@ -241,3 +241,29 @@ def test_the_budget_is_overspent_by_no_more_than_the_calls_in_flight() -> None:
     turn(made)
     assert made.header.input_tokens + made.header.output_tokens == 15
     assert made.approval().kind == "budget"
+
+
+def test_a_message_that_came_while_the_model_was_answering_is_read_before_the_end() -> None:
+    made = World(tool("look"))
+    made.start()
+    accepted(made.control("message", content="wait: half of it"))
+    made.reply("all of it is done")
+    assert made.status == "running"
+    told = [message["content"] for message in made.command("m").request["messages"]]
+    assert told[-3:] == [
+        "wait: half of it",
+        "all of it is done",
+        "(A message came while you were answering: take it into account before you finish.)",
+    ]
+    made.reply("half of it, then")
+    assert made.outcome().result == "half of it, then"
+
+
+def test_a_message_before_a_call_is_read_with_its_result() -> None:
+    made = World(tool("look"))
+    made.start()
+    made.control("message", content="hurry")
+    made.reply(None, ("look", {}))
+    made.answer(made.command("look"), result=1)
+    made.reply("done")
+    assert made.status == "done"

@@ -87,6 +87,8 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         run.header.open = [*run.header.open, n]
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
+    if before.kind == "model":
+        run.header.heard = run.header.messages  # so many stand in the request
 
 
 def action_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

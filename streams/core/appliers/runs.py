@@ -53,6 +53,11 @@ def step_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run.header.current_step = data["title"]
 
 
+_UNREAD: Final = (
+    "(A message came while you were answering: take it into account before you finish.)"
+)
+
+
 def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header = run.header
     calls = data["calls"]
@@ -66,7 +71,9 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     broken = note is not None or any("error" in call for call in calls)
     header.invalid = header.invalid + 1 if broken else 0
     header.steps_done += 1
-    if not calls and note is None:
+    if data.get("unread"):  # it answered without having read what was sent meanwhile
+        add_message(run, Message(role="user", content=_UNREAD))
+    elif not calls and note is None:
         header.answer = data["content"]
 
 

@@ -112,6 +112,8 @@ def replied(
     }
     if note is not None:
         data["note"] = note
+    if note is None and not made and run.header.messages > run.header.heard:
+        data["unread"] = run.header.messages - run.header.heard
     decision.emit("model_replied", data, actor)
     if run.header.ending is not None or run.header.paused:
         return  # a paused run proposes them when it is resumed, one that ends never
