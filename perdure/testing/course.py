@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from perdure.connectors.tool import Tool
 from perdure.schemas import topics
@@ -300,6 +300,13 @@ class _World(World):
         life = self.processes[name].life
         if life is not None and life not in self._lives:
             self._lives.append(life)
+            life.executor.loop.run_in_executor = self._no_threads  # type: ignore[method-assign,assignment]
+
+    def _no_threads(self, *_: Any) -> NoReturn:
+        """Also what looks up a host comes here."""
+        text = "the tool waits for a thread or for a socket, which simulated time can't do"
+        self.odd(text)
+        raise RuntimeError(text)
 
     def end(self) -> None:
         """Everything has been counted: let go of what hangs, whatever it does on its way out."""

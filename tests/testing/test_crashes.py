@@ -173,6 +173,14 @@ def test_a_tool_may_name_others_that_are_not_there() -> None:
     assert report.undisturbed.status == "completed"
 
 
+def test_what_the_run_says_is_told() -> None:
+    crashes = Crashes(only="worker/restart/0", repeat=lambda point, seed: "")
+    shop = Shop(crashes.network)
+    report = crashes(service.pay(shop), {"item": 7}, effects=shop.count, reset=shop.clear)
+    with pytest.raises(AssertionError, match=r"the call was never made: .*7 is not of type"):
+        report.assert_effects()
+
+
 # --- tests that are wrong themselves ---------------------------------------------------------------
 
 
@@ -204,3 +212,15 @@ def test_a_request_lands_at_once_outside_of_a_crash_test() -> None:
     assert asyncio.run(network.send(lambda: 7)) == 7
     assert network.call(lambda: 8) == 8
     assert not network.used
+
+
+def test_a_tool_that_waits_for_what_is_real_is_told_so() -> None:
+    crashes = Crashes(only="worker/restart/0", repeat=lambda point, seed: "")
+
+    @tool("waits", effect="read_only", timeout_seconds=5)
+    async def waits(item: str) -> str:
+        return await asyncio.to_thread(str, item)
+
+    report = crashes(waits, {"item": "tea"}, effects=int, reset=list)
+    with pytest.raises(AssertionError, match="it broke: the tool waits for a thread or for a sock"):
+        report.assert_effects()
