@@ -11,13 +11,13 @@ from perdure import ABSENT, Found, ToolContext, tool
 bank = Bank()
 
 
-@tool("bank.refund", effect="idempotent", timeout_seconds=10)
+@tool("bank.refund", effect="idempotent", timeout_seconds=5)
 async def refund(context: ToolContext, order_id: str, amount: float) -> dict[str, Any]:
     """Refund an order. The bank takes the same reference once."""
     return await bank.refund(context.idempotency_key, amount)
 
 
-@tool("bank.transfer", effect="external", timeout_seconds=10, settle_seconds=30)
+@tool("bank.transfer", effect="external", timeout_seconds=5, settle_seconds=10)
 async def transfer(context: ToolContext, account: str, amount: float) -> dict[str, Any]:
     """Transfer money. The bank transfers again if it is asked again, but it can be asked."""
     return await bank.transfer(context.idempotency_key, amount)
@@ -29,7 +29,7 @@ async def find_transfer(context: ToolContext) -> Any:
     return ABSENT if found is None else Found(found)
 
 
-@tool("bank.letter", effect="external", timeout_seconds=10)
+@tool("bank.letter", effect="external", timeout_seconds=5)
 def letter(context: ToolContext, order_id: str) -> None:
     """Post a letter. Nobody can be asked whether it is on its way."""
     bank.letter(context.idempotency_key)

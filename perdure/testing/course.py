@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from perdure.connectors.tool import Tool
 from perdure.schemas import topics
@@ -124,7 +124,6 @@ class _World(World):
     def __init__(self, subject: Subject, case: Case, number: int, seed: int) -> None:
         queues = [subject.tool.spec.queue]
         super().__init__(seed, partitions=1, queues=queues, calm_broker=True)
-        self.world = self
         self.late = subject.late if case.late else None
         self.sent = 0
         self.on_the_way = 0
@@ -146,6 +145,10 @@ class _World(World):
         self._tools = [self._bodies.taken_apart(subject.tool)]
         self.on_tick.append(self._look)
         self.run_id = "run"
+
+    @property
+    def world(self) -> World:
+        return self
 
     # --- the course ----------------------------------------------------------------------------
 
@@ -297,6 +300,13 @@ class _World(World):
         life = self.processes[name].life
         if life is not None and life not in self._lives:
             self._lives.append(life)
+            life.executor.loop.run_in_executor = self._no_threads  # type: ignore[method-assign,assignment]
+
+    def _no_threads(self, *_: Any) -> NoReturn:
+        """Also what looks up a host comes here."""
+        text = "the tool waits for a thread or for a socket, which simulated time can't do"
+        self.odd(text)
+        raise RuntimeError(text)
 
     def end(self) -> None:
         """Everything has been counted: let go of what hangs, whatever it does on its way out."""
@@ -305,9 +315,9 @@ class _World(World):
                 self._bury(process.life)
         for life in self._lives:
             for task in asyncio.all_tasks(life.executor.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False  # type: ignore[attr-defined,unused-ignore]
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
         self._bodies.close()
         self.close()
 

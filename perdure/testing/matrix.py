@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perdure.connectors.errors import Effect
 from perdure.connectors.tool import ABSENT, Answer, Found, Tool, ToolContext, tool
 
 from .course import Case, Cell, Subject, course
@@ -63,7 +64,7 @@ class Service:
 class Kind:
     """A column of the matrix."""
 
-    effect: str
+    effect: Effect
     queried: bool
 
     def __str__(self) -> str:
@@ -99,7 +100,7 @@ def matrix(
 def _tool(kind: Kind, service: Service) -> Tool[..., Any]:
     @tool(
         kind.effect + ("_queried" if kind.queried else ""),
-        effect=kind.effect,  # type: ignore[call-overload]
+        effect=kind.effect,
         timeout_seconds=TIMEOUT,
         settle_seconds=SETTLE,
     )
@@ -108,11 +109,11 @@ def _tool(kind: Kind, service: Service) -> Tool[..., Any]:
 
     if kind.queried:
 
-        @act.query  # type: ignore[untyped-decorator]
+        @act.query
         async def find(context: ToolContext) -> Found | Answer:
             return service.find(context.idempotency_key)
 
-    return act  # type: ignore[no-any-return]
+    return act
 
 
 # --- as people read it -------------------------------------------------------------------------

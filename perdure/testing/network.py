@@ -24,7 +24,9 @@ PROMPT: Final = 0.001
 class Way(Protocol):
     """How requests travel in one simulated world."""
 
-    world: World
+    @property
+    def world(self) -> World: ...
+
     late: float | None
     """Seconds of the first request's way; None: it is an ordinary one."""
     sent: int

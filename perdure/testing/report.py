@@ -87,7 +87,7 @@ class Report:
     def wrong(self, cell: Cell, expected: Expected) -> str | None:
         """Why a course is not as it should be."""
         if cell.oddities:
-            return f"the process broke: {cell.oddities[0]}"
+            return f"it broke: {cell.oddities[0]}"
         if cell.status == "stuck":
             return f"the run never ended: {cell.detail}"
         if self.effect != "read_only":
@@ -112,7 +112,8 @@ class Report:
             lines.append(f"  ... and {len(wrong) - SHOWN} more")
         if not cell.number:
             lines += ["", "It is wrong even if nobody is killed."]
-        lines += ["", f"The first of them, {cell.id}: {cell.effects} effects, {why}."]
+        told = f" ({cell.detail})" if cell.detail else ""
+        lines += ["", f"The first of them, {cell.id}: {cell.effects} effects, {why}{told}."]
         lines += [f"  {line}" for line in cell.trace[-TRACE_SHOWN:]]
         lines += ["", f"again: {self.repeat(cell)}"]
         return "\n".join(lines)

@@ -334,8 +334,6 @@ class World:
         self.struck[type(what).__name__, where, side] += 1
         self.say(f"{life.name}: {type(what).__name__.lower()} {side} {where}")
         if isinstance(what, LateCommit):
-            for producer in self.broker._named(life.name).transactional:
-                producer._push()  # a client sends the commit only once all records are there
             self.broker.commit_late(life.name, what.seconds)
         if isinstance(what, Crash | LateCommit):
             self.crash(life.name, what.restart_after)
@@ -419,8 +417,7 @@ class World:
 
     def _tend_broker(self) -> None:
         """What the broker does by itself (markers, sessions, time-outs) is an event too."""
-        waiting = self.broker._due
-        due = waiting[0][0] if waiting and not self.broker.is_down else None
+        due = self.broker.next_due()
         if due is None or due == self._broker_due:
             return
         self._broker_due = due

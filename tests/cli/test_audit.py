@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from perdure.schemas.records import Outcome, Person, RunEvent, Window
+from perdure.schemas.records import Outcome, Person, PlanStep, RunEvent, Window
 from perdure.streams.core.events import hash_of
 
 from perdure.cli import audit_text
@@ -137,6 +137,17 @@ def test_sensitive_values_are_covered_unless_asked_for(
     found = audited(made.events, made.outcome(), uncover=uncover)
     assert (SECRET in json.dumps(found)) is uncover
     assert (SECRET in text_of(found, capsys)) is uncover
+
+
+def test_of_a_plan_steps_and_results_are_covered_too(capsys: pytest.CaptureFixture[str]) -> None:
+    made = World(tool("open", sensitive=["code"]))
+    step = PlanStep(id="one", tool="open", arguments={"door": "north", "code": SECRET})
+    made.plan(step)
+    made.answer(made.command(), result={"opened": "north", "code": SECRET})
+    found = audited(made.events, made.outcome())
+    assert SECRET not in json.dumps(found) + text_of(found, capsys)
+    assert part(found, "end")["outcome"]["result"] == {"one": {"opened": "north", "code": "***"}}
+    assert part(found, "asked")["plan"][0]["arguments"] == {"door": "north", "code": "***"}
 
 
 def test_what_the_model_was_shown_is_what_was_sent() -> None:

@@ -143,9 +143,14 @@ class Desk:
             self.engine.catalog.update(f"{kind}/{spec.name}".encode(), codec.encode(spec))
 
     def feed(self, topic: str, **value: Any) -> None:
-        raw = json.dumps(value).encode()
+        self.take(self.record(topic, **value))
+
+    def record(self, topic: str, **value: Any) -> Record:
+        """As a producer's record stands on its topic: with the broker's time."""
         self._offset += 1
-        record = Record(topic, 0, self._offset, self.now, None, raw)
+        return Record(topic, 0, self._offset, self.now, None, json.dumps(value).encode())
+
+    def take(self, record: Record) -> None:
         try:
             message = self.engine.read(record)
         except Undecodable as error:
