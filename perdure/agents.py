@@ -142,7 +142,6 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
         "fallback_models": bool(plain.get("fallback_models")),
         "window.mode": window.get("mode", "auto") != "auto",
         "window.long_model": window.get("long_model") is not None,
-        "on_failure: compensate": plain.get("on_failure") == "compensate",
         "handover_after": "handover_after" in plain,
         "budget.seconds": (plain.get("budget") or {}).get("seconds") is not None,
     }

@@ -40,6 +40,7 @@ class Ending(Struct, omit_defaults=True):
     to: str
     reason: str = ""
     actor: str = "engine"
+    compensate: bool = False
     error: dict[str, Any] | None = None
 
 
@@ -86,6 +87,7 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     answer: Any = None
     errors: list[dict[str, Any]] = field(default_factory=list)
     finished_at: int | None = None
+    undoing: int = 0
     forked_at: int = 0
     inherited: int = 0
 
@@ -125,6 +127,7 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     worker: str | None = None
     twin: int | None = None
     ask: int | None = None
+    undoes: int | None = None
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):

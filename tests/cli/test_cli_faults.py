@@ -208,7 +208,6 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
         ("fallback_models: [{provider: scripted}]", "fallback_models"),
         ("window: {mode: full}", "window.mode"),
         ("window: {long_model: x}", "window.long_model"),
-        ("on_failure: compensate", "on_failure: compensate"),
         ("handover_after: 4", "handover_after"),
         ("budget: {seconds: 4}", "budget.seconds"),
     ],

@@ -380,13 +380,17 @@ class World:
             return
         open_actions = [run.action(n) for n in header.open]
         moving = [action for action in open_actions if action.status in WAITS_FOR_OUTSIDE]
-        if header.ending is None and not header.paused:
+        if (header.ending is None or header.undoing) and not header.paused:
             assert moving or header.asks, "the run waits for nothing"
         for action in moving:
             timed = f"act/{action.n}" in header.timers
             assert timed or (action.status == "backing_off" and header.paused)
         assert all(f"ask/{n}" in header.timers for n in header.asks)
-        assert header.status == ("waiting_approval" if header.asks and not moving else "running")
+        if header.undoing or header.status == "compensating":
+            assert header.status == "compensating"
+        else:
+            asks = header.asks and not moving
+            assert header.status == ("waiting_approval" if asks else "running")
         asks = {"clarification", "authority", "handover"}  # what a built-in call may wait for
         held = {"failed": {"handover", "authority"}, "in_doubt": {"in_doubt"}}
         for action in open_actions:

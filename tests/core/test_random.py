@@ -38,6 +38,7 @@ class Random:
         self.waits_for_word: set[int] = set()
         self.closed: set[int] = set()
         self.held: set[str] = set()
+        self.undoing: set[int] = set()
 
     def _world(self) -> World:
         choose = self.chance.choice
@@ -50,7 +51,8 @@ class Random:
             tool("look", **times),
             tool("put", "idempotent", **times, retry=RetryPolicy(attempts=choose([1, 3]))),
             tool("putq", "idempotent", has_query=True, key_valid_seconds=key_valid, **times),
-            tool("pay", "external", **times),
+            tool("pay", "external", compensate="undo", **times),
+            tool("undo", choose(["idempotent", "external"]), **times),
             tool("payq", "external", has_query=True, approval="arguments.amount > 100", **times),
             tool("risky", "external", approval="always", **times),
         ]
@@ -74,7 +76,8 @@ class Random:
                 if each.kind == "action" and choose([True, False]):
                     each.on_timeout, each.escalate_to = "escalate", ["ann", "bob"]
         spec = agent(
-            *(made.name for made in tools),
+            *(made.name for made in tools if made.name != "undo"),
+            on_failure=choose(["compensate", "stop"]),
             people={"ops": ops},
             approvals=rules,
             budget=BudgetPolicy(steps=choose([2, 3, 8, None]), then=choose(["ask", "stop"])),
@@ -84,7 +87,7 @@ class Random:
 
     def _plan(self) -> list[PlanStep]:
         steps: list[PlanStep] = []
-        names = list(self.world.tools)
+        names = [name for name in self.world.tools if name != "undo"]
         for n in range(self.chance.randint(1, 7)):
             earlier = [step.id for step in steps]
             wanted: list[str] | None = self.chance.sample(
@@ -219,6 +222,8 @@ class Random:
         if command == "cancel" and self.chance.random() < 0.5:
             return
         values: dict[str, Any] = {"content": "hello"} if command == "message" else {}
+        if command == "cancel":
+            values["compensate"] = self.chance.random() < 0.5
         if command == "extend":
             values["budget"] = Budget(steps=1)
         if self.chance.random() < 0.2:
@@ -265,9 +270,14 @@ class Random:
                 "ending_started": self.held | {"ending"},
                 "status_changed": self.held - ({"ending"} if "retry" in data else set()),
             }.get(event.type, self.held)
+            if data.get("kind") == "compensation" or (data.get("kind") == "notice" and self.undoing):
+                self.undoing.add(data["n"])
             new = event.type in ("action_proposed", "action_requested", "approval_requested")
-            assert not (new and "ending" in self.held), "something new while it ends"
-            assert not (new and self.held and not event.type.startswith("approval"))
+            about = data["approval"]["action"] if "approval" in data else data.get("n")
+            undoes = about in self.undoing
+            about_approval = event.type.startswith("approval")
+            assert not (new and "ending" in self.held and not undoes), "something new while it ends"
+            assert not (new and self.held - ({"ending"} if undoes else set()) and not about_approval)
             if event.type == "approval_requested":
                 asked = data["approval"]
                 if asked["kind"] == "action":

@@ -122,3 +122,15 @@ def test_a_key_too_old_for_a_second_call_is_settled_by_a_person() -> None:
     made.decide("retry")
     assert made.sent[sent:] == []
     assert made.approval().kind == "in_doubt"
+
+
+def test_a_retry_of_a_paused_run_is_taken_up_when_it_is_resumed() -> None:
+    made = World(tool("look"), tool("pay", "external"))
+    made.plan(PlanStep(id="a", tool="pay"))
+    made.control("pause")
+    made.fails(made.command(), "business", "no_money")
+    accepted(made.control("retry"))
+    made.control("resume")
+    made.timer("act/1")
+    made.answer(made.command("pay"), result={})
+    assert made.outcome().complete

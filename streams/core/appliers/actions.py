@@ -49,6 +49,7 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         settle_seconds=data.get("settle_seconds"),
         twin=data.get("twin"),
         ask=data.get("ask"),
+        undoes=data.get("undoes"),
     )
     put_action(run, action)
     name = data.get("keyed")
@@ -149,6 +150,8 @@ def retry_scheduled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     n = data["n"]
     error = data["error"]
     action = change_action(run, n, "backing_off", error=error, ambiguous=data["ambiguous"])
+    if n not in run.header.open and action.kind != "notice":  # a failed call is taken up again
+        run.header.open = [*run.header.open, n]
     count_usage(run, data)
     close_asks_of(run, n, "result")
     set_timer(run, f"act/{n}", data["due"])
@@ -204,3 +207,15 @@ def effect_found(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     close_action(run, action)
     close_asks_of(run, action.n, "result")
     plan_step(run, action.step_id, status="done")
+
+
+def compensation_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    change_action(run, data["n"], "compensating")
+    run.header.undoing = data["action"]
+
+
+def compensation_finished(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
+    action = change_action(run, data["n"], data["status"])
+    run.header.undoing = 0
+    if data["status"] == "compensated":
+        plan_step(run, action.step_id, status="compensated")

@@ -100,6 +100,9 @@ def status_changed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run.header.status = data["to"]
     if "retry" in data:
         _taken_up_again(run, data["retry"])
+    elif data["from"] == "failed":  # on the way of a cancel with compensation
+        run.header.finished_at = None
+        run.header.timers = {}
 
 
 _UNREACHED: Final = frozenset({"cancelled", "skipped"})
@@ -126,12 +129,18 @@ def _taken_up_again(run: Run, again: dict[str, Any]) -> None:
 def ending_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header = run.header
     header.ending = Ending(
-        to=data["to"], reason=data["reason"], actor=event.actor, error=data.get("error")
+        to=data["to"],
+        reason=data["reason"],
+        actor=event.actor,
+        error=data.get("error"),
+        compensate=data.get("compensate", False),
     )
     if data.get("error"):
         note_error(run, None, data["error"])
     for n in header.asks:
-        close_ask(run, n, event.actor)
+        asked = run.approval(n)
+        if not (header.undoing and asked is not None and asked.action == header.undoing):
+            close_ask(run, n, event.actor)
     for n, due in data["in_flight"]:
         set_timer(run, f"act/{n}", due)
     set_timer(run, "deadline", None)

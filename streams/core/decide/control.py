@@ -44,11 +44,15 @@ def _cancel(decision: Decision, request: ControlRequest, actor: str) -> Refusal 
     ending = header.ending
     if ending is not None and ending.to != "failed":
         return Refusal(f"the run is already ending ({ending.to})")
-    if request.compensate:
-        return Refusal("compensation is not supported by this version: cancel without `compensate`")
+    reason = request.reason or "cancelled on request"
+    if header.status == "compensating":  # it goes on, and ends as cancelled
+        end(decision, "cancelled", reason, actor=actor, compensate=True)
+        return None
     ended = header.status in FINAL
-    end(decision, "cancelled", request.reason or "cancelled on request", actor=actor)
-    if ended:  # nothing of it is in flight
+    if ended and request.compensate:
+        decision.emit("status_changed", {"from": "failed", "to": "running"}, actor)
+    end(decision, "cancelled", reason, actor=actor, compensate=request.compensate)
+    if header.status in FINAL:  # nothing of it is in flight
         finish(decision, "cancelled")
     return None
 

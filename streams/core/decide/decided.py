@@ -78,11 +78,24 @@ def act(
     decision: Decision, approval: Approval, word: str, said: ApprovalDecision | None, actor: str
 ) -> None:
     """What a closed question's answer does; also used for an expiry's policy (``said`` None)."""
+    if word == "cancel_run" and approval.action and approval.action == decision.run.header.undoing:
+        _give_up(decision, approval.action, actor)
+        return
     if word == "cancel_run":
         reason = (said.reason if said else None) or ("cancelled by " + actor)
         end(decision, "cancelled", reason, actor=actor)
         return
     _ACTS[word](decision, approval, said, actor)
+
+
+def _give_up(decision: Decision, n: int, actor: str) -> None:
+    """An undoing that nobody brings about: it stays not undone, and the rest goes on."""
+    action = decision.run.action(n)
+    if action.status == "in_doubt":
+        decision.emit("action_in_doubt", {"n": n, "closed": True}, actor)
+        return
+    data = {"n": n, "attempt": action.attempt, "error": action.error, "closed": True}
+    decision.emit("action_failed", {**data, "ambiguous": action.ambiguous}, actor)
 
 
 def _nothing(
@@ -139,7 +152,9 @@ def _answer(
         decision.emit("action_succeeded", {"n": approval.asked_by, "result": answer}, actor)
         return
     action = None if approval.action is None else run.action(approval.action)
-    if action is not None and action.kind == "tool" and run.header.planned:
+    if action is not None and (
+        action.kind == "compensation" or (action.kind == "tool" and run.header.planned)
+    ):
         decision.emit("action_succeeded", {"n": action.n, "result": answer}, actor)
         return
     if action is not None:

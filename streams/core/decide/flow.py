@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..lifecycle import FINAL, MOVING
 from ..planning import model_loop, plan
 from ..state import Action
-from . import notices
+from . import notices, undoing
 from .decision import Decision
 from .moves import finish, put_forward, request
 
@@ -44,7 +44,7 @@ def _tell_people(decision: Decision) -> None:
 
 def _settle_status(decision: Decision) -> None:
     header = decision.run.header
-    if header.status in FINAL:
+    if header.status in FINAL or header.status == "compensating":
         return
     moving = any(action.status in MOVING for action in decision.run.open_actions())
     derived = "waiting_approval" if header.asks and not moving else "running"
@@ -73,5 +73,6 @@ def _settled_meanwhile(decision: Decision, action: Action) -> None:
 def _finish_ending(decision: Decision) -> None:
     header = decision.run.header
     assert header.ending is not None
-    if not header.open:
-        finish(decision, header.ending.to)
+    if header.open or (header.ending.compensate and undoing.go_on(decision)):
+        return
+    finish(decision, header.ending.to)

@@ -243,7 +243,7 @@ def fail(
     run = decision.run
     action = run.action(n)
     kind = error["kind"]
-    holds = run.header.ending is None and _goes_to_a_person(decision, action, kind)
+    holds = not closing(run, action) and _goes_to_a_person(decision, action, kind)
     data = {
         "n": n,
         "attempt": action.attempt,
@@ -253,7 +253,7 @@ def fail(
         **extra,
     }
     decision.emit("action_failed", data, actor)
-    if run.header.ending is not None:
+    if closing(run, action):
         return
     if holds:
         text = f"{action.target}: {error.get('message') or error.get('code') or kind}"
@@ -282,8 +282,13 @@ def _question(kind: str) -> str:
     }.get(kind, "The call failed. Retry, answer for it, or cancel the run?")
 
 
+def closing(run: Run, action: Action) -> bool:
+    """The run ends, so this action is only let come to its end; an undoing is what the end is for."""
+    return run.header.ending is not None and action.kind != "compensation"
+
+
 def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
-    if action.kind == "model":
+    if action.kind in ("model", "compensation"):
         return True
     if kind == "unavailable":
         return True
@@ -297,12 +302,18 @@ def end(
     *,
     actor: str = "engine",
     error: dict[str, Any] | None = None,
+    compensate: bool | None = None,
 ) -> None:
-    """The first phase of an end: stop what is not requested, cancel what is in flight."""
+    """The first phase of an end: stop what is not requested, cancel what is in flight.
+
+    ``compensate``: undo what was done; left out, a failure and a cancel do as the agent says.
+    """
     run = decision.run
     in_flight = []
     idle = []
     for action in run.open_actions():
+        if action.kind == "compensation":
+            continue
         if action.status in IN_FLIGHT:
             soon = effects.started_timer(action, decision.now)
             known = run.header.timers.get(f"act/{action.n}", soon)
@@ -312,6 +323,10 @@ def end(
     data: dict[str, Any] = {"to": to, "reason": reason, "in_flight": in_flight}
     if error is not None:
         data["error"] = error
+    if compensate is None:
+        compensate = to != "done" and run.definition.on_failure == "compensate"
+    if compensate:
+        data["compensate"] = True
     decision.emit("ending_started", data, actor)
     for n in run.header.notices:
         if run.action(n).status == "backing_off":

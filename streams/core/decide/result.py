@@ -16,7 +16,7 @@ from ..state import Action, Run
 from . import notices
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
-from .moves import ask, fail, request
+from .moves import ask, closing, fail, request
 
 _OPEN_CALL: Final = frozenset({"requested", "started"})
 _SETTLING: Final = frozenset({"unknown", "querying", "in_doubt"})
@@ -70,7 +70,7 @@ def _started(decision: Decision, action: Action, message: ActionResult) -> Refus
     if message.attempt != action.attempt or action.status != "requested":
         return _late(action)
     due = effects.started_timer(action, decision.now)
-    if decision.run.header.ending is not None:
+    if closing(decision.run, action):
         due = decision.run.header.timers.get(f"act/{action.n}", due)
     decision.emit(
         "action_started",
@@ -84,7 +84,7 @@ def _progress(decision: Decision, action: Action, message: ActionResult) -> Refu
     if message.attempt != action.attempt or action.status not in _OPEN_CALL:
         return _late(action)
     data: dict[str, Any] = {"n": action.n, "attempt": message.attempt, "progress": message.progress}
-    if action.status == "started" and decision.run.header.ending is None:
+    if action.status == "started" and not closing(decision.run, action):
         data["due"] = effects.started_timer(action, decision.now)
     decision.emit("action_progressed", data, _actor(message))
     return None
@@ -168,7 +168,7 @@ def on_failure(
     again = kind in ("transient", "unknown") or (
         action.kind == "model" and kind in ("model_unavailable", "unavailable")
     )
-    if again and run.header.ending is None:
+    if again and not closing(run, action):
         policy = _policy(run, action)
         wait: float | None = None
         if action.attempt < policy.attempts:
@@ -200,7 +200,7 @@ def on_failure(
 
 
 def _policy(run: Run, action: Action) -> RetryPolicy:
-    spec = run.start.tools.get(action.target) if action.kind == "tool" else None
+    spec = None if action.kind == "model" else run.start.tools.get(action.target)
     return (spec.retry if spec else None) or run.definition.retry
 
 
@@ -246,7 +246,7 @@ def on_unknown(
     how = effects.settles_by(run, action, decision.now)
     if how == "query":
         query(decision, action.n)
-    elif run.header.ending is not None or how == "ask":
+    elif closing(run, action) or how == "ask":
         doubt(decision, action.n)
     else:
         call_again(decision, run.action(action.n), error)
@@ -268,9 +268,10 @@ def query(decision: Decision, n: int) -> None:
 def doubt(decision: Decision, n: int) -> None:
     """Nothing can be asked: a person must say. While ending, the outcome says that it is in doubt."""
     run = decision.run
-    closing = run.header.ending is not None
-    decision.emit("action_in_doubt", {"n": n, "closed": closing})
-    if not closing:
+    action = run.action(n)
+    ends = closing(run, action)
+    decision.emit("action_in_doubt", {"n": n, "closed": ends})
+    if not ends:
         action = run.action(n)
         ask(
             decision,
@@ -321,7 +322,7 @@ def ask_again(decision: Decision, action: Action, why: str) -> None:
     settled = _settled_at(action)
     error = {"kind": "unknown", "code": why, "message": f"the query was {why}"}
     external = effects.effect_now(run, action, decision.now) == "external"
-    if not external and run.header.ending is None:
+    if not external and not closing(run, action):
         call_again(decision, action, error)
         return
     if decision.now >= settled:
@@ -354,7 +355,7 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
         data = {"n": action.n, "attempt": action.attempt, "error": error}
         decision.emit("action_unknown", {**data, "due": _settled_at(action)})
         return None
-    if run.header.ending is not None:
+    if closing(run, action):
         data = {"n": action.n, "reason": "it had not happened", "proven": settled}
         decision.emit("action_cancelled", data, _actor(message))
     elif action.attempt >= _policy(run, action).attempts:  # it never arrives: not for ever
@@ -390,7 +391,7 @@ def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Ref
         return _late(action)
     if action.status not in _OPEN_CALL and action.status not in _SETTLING:
         return _late(action)
-    if decision.run.header.ending is not None:
+    if closing(decision.run, action):
         decision.emit(
             "action_cancelled", {"n": action.n, "reason": "it had not begun"}, _actor(message)
         )
@@ -433,7 +434,7 @@ def overdue(decision: Decision, action: Action) -> None:
         query(decision, action.n)
     elif status in _OPEN_CALL:
         error = {"kind": "unknown", "code": "no_answer", "message": "no answer came in time"}
-        if decision.run.header.ending is not None and action.effect == "read_only":
+        if closing(decision.run, action) and action.effect == "read_only":
             decision.emit("action_cancelled", {"n": action.n, "reason": "no answer came in time"})
         elif action.effect == "read_only":
             on_failure(decision, action, {**error, "kind": "transient"}, {}, "engine")

@@ -107,10 +107,10 @@ def advance(decision: Decision) -> None:
 def _start(decision: Decision, step: PlanStep) -> bool:
     """Begin one step. True: it ended at once, so that others may be ready now."""
     run = decision.run
-    variables = _variables(decision)
+    seen = variables(decision)
     if step.when is not None:
         try:
-            taken = cel.evaluate(step.when, variables)
+            taken = cel.evaluate(step.when, seen)
             if taken is not True and taken is not False:
                 raise cel.ExpressionError(f"{step.when!r} gives neither true nor false")
         except cel.ExpressionError as error:
@@ -121,7 +121,7 @@ def _start(decision: Decision, step: PlanStep) -> bool:
             return True
         decision.emit("branch_taken", {"step_id": step.id, "when": step.when})
     try:
-        arguments = cel.fill(decision.lookup.value(step.arguments), variables)
+        arguments = cel.fill(decision.lookup.value(step.arguments), seen)
     except cel.ExpressionError as error:
         _fails(decision, step, str(error))
         return False
@@ -148,7 +148,7 @@ def _fails(decision: Decision, step: PlanStep, message: str) -> None:
     moves.end(decision, "failed", f"step {step.id} can't be worked out: {message}", error=error)
 
 
-def _variables(decision: Decision) -> dict[str, Any]:
+def variables(decision: Decision) -> dict[str, Any]:
     """What expressions see: ``input``, ``steps.<id>`` {status, result} and ``run``."""
     run: Run = decision.run
     steps: dict[str, Any] = {}
