@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from perdure.streams.cluster.broker import EmbeddedKafka
+
+# A crowded machine is no finding: how long an example takes is asked of no test.
+settings.register_profile("perdure", deadline=None)
+settings.load_profile("perdure")
 
 
 @pytest.fixture(scope="session")

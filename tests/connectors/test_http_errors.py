@@ -16,9 +16,9 @@ from perdure.connectors.mapping import cause_of, failure_of
 from .servers import Script, free_port, line_server, web_server
 
 
-def _get(url: str, **options: Any) -> BaseException:
+def _get(url: str, timeout_seconds: float = 5.0, **options: Any) -> BaseException:
     async def ask() -> None:
-        async with http.client(timeout_seconds=0.1) as client:
+        async with http.client(timeout_seconds=timeout_seconds) as client:
             await client.get(url, **options)
 
     try:
@@ -53,7 +53,7 @@ def test_tls() -> None:
 
 def test_read_timeout() -> None:
     with line_server() as port:
-        error = _get(f"http://127.0.0.1:{port}/")
+        error = _get(f"http://127.0.0.1:{port}/", 0.2)
     assert _kinds(error) == ("read_timeout", "transient", "transient", "unknown")
 
 
