@@ -27,7 +27,9 @@ from .watcher import Seen, Watcher
 
 HERE = Path(__file__).parent
 OUT = ["events", "outcomes", "verdicts", "approvals.pending", "dead-letters", "commands.tools"]
-WATCHED = [f"agent.{name}" for name in [*OUT, "commands.models", "results", "forwarded"]]
+WATCHED = [
+    f"agent.{name}" for name in [*OUT, "commands.models", "results", "forwarded", "approvals"]
+]
 DEMO = [
     {"tool_calls": [{"name": "read_note", "arguments": {"id": 1}}]},
     {"tool_calls": [{"name": "put_note", "arguments": {"text": "demo"}}]},
