@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .audit_lines import error_text, fact, named, rule_text, said
+from .fact_lines import error_text, fact, named, rule_text, said
 from .terminal import clock, safe, span
 
 
@@ -81,7 +81,7 @@ def decisions(section: dict[str, Any]) -> None:
             f"then {safe(asked['on_timeout'])}",
             2,
         )
-        fact(f"digest {asked['digest_asked']}{_holds(asked)}", 2)
+        fact(f"digest {asked['digest']}{_holds(asked)}", 2)
         for each in asked["decisions"]:
             _decision(each)
         if asked["given"] is not None:

@@ -315,6 +315,30 @@ def test_who_paused_and_ended_it_stands_with_what_was_asked() -> None:
     assert (question["open"], question["closed_by"], question["ran"]) == (False, "user:uma", [])
 
 
+def test_a_question_stands_as_it_was_asked_whoever_was_asked_later() -> None:
+    ops, top = Person(members=["ann"]), Person(members=["zoe"])
+    rules = [
+        rule(kind="action", tool="pay", approvers=["ops"], on_timeout="escalate",
+             escalate_to=["top"], within_seconds=60),
+    ]  # fmt: skip
+    made = World(
+        tool("pay", "external", approval="always"),
+        agent_spec=agent("pay", people={"ops": ops, "top": top}, approvals=rules),
+    )
+    made.start()
+    made.reply(None, ("pay", {"amount": 1}))
+    made.timer("ask/1")
+    made.decide("modify", "zoe", arguments={"amount": 2}, reason="more")
+    (question,) = part(audited(made.events), "decisions")["questions"]
+    first, second = question["decisions"]
+    assert (question["approvers"], question["on_timeout"]) == (["ann"], "escalate")
+    assert question["expires_at"] == first["decided_at"]
+    assert question["arguments"] == {"amount": 1}
+    assert (first["decision"], first["to"], second["decision"]) == ("escalate", ["zoe"], "modify")
+    assert question["digest"] == first["digest"] != second["digest"]
+    assert [ran["equal"] for ran in question["ran"]] == [True]
+
+
 def test_a_fork_says_what_it_has_taken_over() -> None:
     source = finished()
     made = World(*source.tools.values(), agent_spec=source.agents["demo"])
