@@ -37,6 +37,8 @@ def model_calls(section: dict[str, Any]) -> None:
             _calls(asked, 3)
         if answer["note"]:
             said("could not be used; it was told", answer["note"], 3)
+        if answer["unread"]:
+            fact("a message had come meanwhile, so it was asked again", 3)
 
 
 def _calls(asked: dict[str, Any], depth: int) -> None:
@@ -76,8 +78,9 @@ def decisions(section: dict[str, Any]) -> None:
             ", ".join(safe(name, 100) for name in asked["approvers"])
             or "anyone but the task's user"
         )
+        signed = ", signed" if asked["signed"] else ""
         fact(
-            f"may decide: {who}; needed: {asked['required']}; until {clock(asked['expires_at'])}, "
+            f"may decide: {who}; needed: {asked['required']}{signed}; until {clock(asked['expires_at'])}, "
             f"then {safe(asked['on_timeout'])}",
             2,
         )

@@ -229,7 +229,7 @@ class Facts:
         return {**message, "tool_calls": self._calls(message["tool_calls"])}
 
     def _replied(self, event: RunEvent, data: dict[str, Any]) -> None:
-        answer = {name: data.get(name) for name in ("content", "finish_reason", "note")}
+        answer = {name: data.get(name) for name in ("content", "finish_reason", "note", "unread")}
         asked_as = self.run.action_id(data["n"])
         for call in reversed(self.calls):
             if call["action_id"] == asked_as:
