@@ -196,9 +196,7 @@ def _why(facts: Facts, made: dict[str, Any], twin: int | None) -> str:
 def _question(facts: Facts, n: int) -> dict[str, Any]:
     approval = facts.run.approval(n)
     assert approval is not None
-    made = {**facts.questions[n], "open": approval.open, "closed_by": approval.closed_by}
-    made["arguments"] = made.pop("shown")
-    return made
+    return {**facts.questions[n], "open": approval.open, "closed_by": approval.closed_by}
 
 
 def _action(facts: Facts, n: int) -> dict[str, Any]:

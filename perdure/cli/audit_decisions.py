@@ -123,7 +123,7 @@ def question(event: RunEvent) -> dict[str, Any]:
     action, by = asked.get("action"), asked.get("asked_by")
     kept = (
         "kind", "title", "tool", "arguments", "effect", "question", "reason", "rule", "approvers",
-        "anyone", "required", "self_approval", "expires_at", "on_timeout", "digest",
+        "anyone", "required", "self_approval", "signed", "expires_at", "on_timeout", "digest",
     )  # fmt: skip
     return {
         "approval_id": f"{event.run_id}/a{asked['n']}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .audit_lines import error_text, fact, named, rule_text, said
+from .fact_lines import error_text, fact, named, rule_text, said
 from .terminal import clock, safe, span
 
 
@@ -37,6 +37,8 @@ def model_calls(section: dict[str, Any]) -> None:
             _calls(asked, 3)
         if answer["note"]:
             said("could not be used; it was told", answer["note"], 3)
+        if answer["unread"]:
+            fact("a message had come meanwhile, so it was asked again", 3)
 
 
 def _calls(asked: dict[str, Any], depth: int) -> None:
@@ -76,12 +78,13 @@ def decisions(section: dict[str, Any]) -> None:
             ", ".join(safe(name, 100) for name in asked["approvers"])
             or "anyone but the task's user"
         )
+        signed = ", signed" if asked["signed"] else ""
         fact(
-            f"may decide: {who}; needed: {asked['required']}; until {clock(asked['expires_at'])}, "
+            f"may decide: {who}; needed: {asked['required']}{signed}; until {clock(asked['expires_at'])}, "
             f"then {safe(asked['on_timeout'])}",
             2,
         )
-        fact(f"digest {asked['digest_asked']}{_holds(asked)}", 2)
+        fact(f"digest {asked['digest']}{_holds(asked)}", 2)
         for each in asked["decisions"]:
             _decision(each)
         if asked["given"] is not None:

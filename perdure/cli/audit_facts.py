@@ -42,6 +42,7 @@ class Facts:
         self.proposals: dict[int, dict[str, Any]] = {}
         self.actions: dict[int, dict[str, Any]] = {}
         self.questions: dict[int, dict[str, Any]] = {}
+        self._now_asked: dict[int, dict[str, Any]] = {}
         self.notices: list[dict[str, Any]] = []
         self.newer: list[dict[str, Any]] = []
         self.started: RunEvent | None = None
@@ -174,7 +175,7 @@ class Facts:
         ran = msgspec.structs.replace(
             approval, action=n, tool=command.target, arguments=command.arguments
         )
-        shown, digest = self.questions[asked]["digest"], digest_of(run, ran)
+        shown, digest = self._now_asked[asked]["digest"], digest_of(run, ran)
         self.questions[asked]["ran"].append(
             {
                 "action_id": command.action_id,
@@ -228,7 +229,7 @@ class Facts:
         return {**message, "tool_calls": self._calls(message["tool_calls"])}
 
     def _replied(self, event: RunEvent, data: dict[str, Any]) -> None:
-        answer = {name: data.get(name) for name in ("content", "finish_reason", "note")}
+        answer = {name: data.get(name) for name in ("content", "finish_reason", "note", "unread")}
         asked_as = self.run.action_id(data["n"])
         for call in reversed(self.calls):
             if call["action_id"] == asked_as:
@@ -273,12 +274,12 @@ class Facts:
         approval = self.run.approval(n)
         assert approval is not None
         holds = digest_of(self.run, approval) == made["digest"]
+        self._now_asked[n] = dict(made)  # a `modify` or an escalation changes what is asked
         self.questions[n] = {
             **made,
             "version": event.version,
-            "digest_asked": made["digest"],
             "digest_holds": self._unless_copied(event, holds),
-            "shown": self.cover(made["arguments"], made["tool"]),
+            "arguments": self.cover(made["arguments"], made["tool"]),
             "rule": self._fired(made),
             "decisions": [],
             "given": None,
@@ -290,7 +291,7 @@ class Facts:
 
     def _decided(self, event: RunEvent, data: dict[str, Any]) -> None:
         asked = self.questions[data["n"]]
-        made = decision(asked, event)
+        made = decision(self._now_asked[data["n"]], event)
         made["request_id"] = data.get("request_id")
         made["arguments"] = self.cover(made["arguments"], made["tool"])
         approval = self.run.approval(data["n"])

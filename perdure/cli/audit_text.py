@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .audit_exchanges import attempts, decisions, model_calls
-from .audit_lines import error_text, fact, rule_text, said
+from .fact_lines import error_text, fact, rule_text, said
 from .moments import zone
 from .terminal import clock, emit, safe
 

@@ -11,6 +11,7 @@ from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalDecision, ApprovalRequest, ControlRequest, Verdict
 from perdure.settings import Settings
+from perdure.streams.core.policies.approval import NEEDS_REASON
 from perdure.tables import questions, verdict
 from perdure.topics_reader import Scanner
 
@@ -108,10 +109,7 @@ def _refuse_at_once(question: ApprovalRequest, decision: ApprovalDecision) -> No
             f"a question of kind {question.kind} takes {', '.join(question.allowed_decisions)}, "
             f"not {decision.decision}",
         )
-    if (
-        decision.decision in ("reject", "modify", "mark_done", "mark_not_done")
-        and not decision.reason
-    ):
+    if decision.decision in NEEDS_REASON and not decision.reason:
         leave(USAGE, f"{decision.decision} needs --reason")
 
 

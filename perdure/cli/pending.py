@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import msgspec
 
@@ -11,10 +12,12 @@ from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalRequest, ToolSpec
 from perdure.settings import Settings
+from perdure.streams.core.policies.approval import shown
 from perdure.tables import catalog
 
 from .console import line, say
-from .terminal import ago, deadline, emit, paragraphs, safe
+from .fact_lines import error_text, named, said
+from .terminal import ago, deadline, emit, safe
 
 COMMANDS = {
     "approve": "perdure approve {id}",
@@ -45,18 +48,28 @@ def pending(made: Settings, *, follow: bool, uncover: bool, as_json: bool) -> No
         name = (raw.key or b"").decode("utf-8", "replace")
         if raw.value is None:
             gone = questions.pop(name, None)
-            if listed and gone is not None and not as_json:
-                emit(f"{safe(name, 210)} is closed")
+            if listed and gone is not None:
+                _closed(name, as_json)
             continue
+        known = name in questions
         try:
             questions[name] = codec.decode(raw.value, ApprovalRequest)
         except RecordError as error:
             say(f"perdure: a question that can't be read, {safe(name)}: {error}")
             continue
         if listed:
+            if known and not as_json:
+                emit(f"{safe(name, 210)} has changed:")
             _one(questions[name], tools, as_json)
             if not uncover:
                 tools = catalog(scanner)[0]
+
+
+def _closed(name: str, as_json: bool) -> None:
+    if as_json:
+        line({"approval_id": name, "closed": True})
+    else:
+        emit(f"{safe(name, 210)} is closed")
 
 
 def _list(questions: dict[str, ApprovalRequest], tools: dict[str, ToolSpec], as_json: bool) -> None:
@@ -67,11 +80,11 @@ def _list(questions: dict[str, ApprovalRequest], tools: dict[str, ToolSpec], as_
 
 
 def _one(question: ApprovalRequest, tools: dict[str, ToolSpec], as_json: bool) -> None:
-    shown = covered_question(question, tools)
+    made = covered_question(question, tools)
     if as_json:
-        line(shown)
+        line(made)
     else:
-        print_question(shown)
+        print_question(made)
 
 
 def covered_question(question: ApprovalRequest, tools: dict[str, ToolSpec]) -> ApprovalRequest:
@@ -95,46 +108,88 @@ def covered_question(question: ApprovalRequest, tools: dict[str, ToolSpec]) -> A
     )
 
 
-def print_question(question: ApprovalRequest) -> None:
-    """A question as a block of lines that fit a terminal of 80 columns or wrap."""
+def print_question(question: ApprovalRequest, *, whole: bool = False) -> None:
+    """A question as a block of lines that fit a terminal of 80 columns or wrap.
+
+    ``whole``: for a dialogue, with all that was done before and without the commands to type.
+    """
     emit(safe(question.title, 200), "bold")
     emit(f"  {question.approval_id}   {question.kind}, asked {ago(question.requested_at)}")
     emit(f"  for user {safe(question.user_id)}, agent {safe(question.agent)}")
-    if question.tool is not None:
-        effect = f" ({question.effect})" if question.effect else ""
-        emit(f"  calls {safe(question.tool)}{effect}")
-    if isinstance(question.arguments, dict):
-        for name, value in question.arguments.items():
-            emit(f"    {safe(name, 60)}: {safe(value, 2_000)}")
-    elif question.arguments is not None:
-        emit(f"    {safe(question.arguments, 2_000)}")
-    if question.question:
-        for text in paragraphs(question.question, 2_000):
-            emit(f"  asks: {text}")
-    if question.reason:
-        emit(f"  the model's reason: {safe(question.reason, 2_000)}")
-    if question.rule is not None:
-        emit(f"  rule: {_rule(question.rule)}")
-    if isinstance(question.history, dict) and question.history.get("errors"):
-        last = question.history["errors"][-1]
-        text = f"{last.get('kind', '')} {last.get('code', '')} {last.get('message', '')}"
-        emit(f"  last error: {safe(text.strip(), 300)}")
+    if question.input is not None and whole:
+        said("the task", question.input)
+    elif question.input is not None:
+        emit(f"  the task: {safe(question.input, 200)}")
+    _call(question)
+    if question.question and shown(question.question, 200) != question.title:
+        said("asks", question.question)
+    if question.reason and not question.title.endswith(shown(question.reason, 200)):
+        said("the model's reason", question.reason)
+    why = _why(question.rule)
+    for text in why:
+        emit(f"  because: {text}")
+    _history(question.history, whole, why)
     for done in question.decisions or ():
-        emit(f"  so far: {safe(done.get('approver', ''))} says {safe(done.get('decision', ''))}")
-    who = ", ".join(safe(name, 60) for name in question.approvers) or "anyone but the task's user"
-    many = f", {question.required} of them" if question.required > 1 else ""
-    emit(f"  may decide: {who}{many}")
+        reason = f": {safe(done['reason'], 500)}" if done.get("reason") else ""
+        emit(
+            f"  so far: {safe(done.get('approver', ''))} says {safe(done.get('decision', ''))}{reason}"
+        )
+    if any(done.get("decision") == "modify" for done in question.decisions or ()):
+        emit("  the arguments were changed: they count, the title names those asked about first")
+    many = f"; {question.required} of them must agree" if question.required > 1 else ""
+    emit(f"  may decide: {asked_of(question)}{many}")
     emit(f"  {deadline(question.expires_at, question.on_timeout)}")
-    for word in question.allowed_decisions:
+    for word in () if whole else question.allowed_decisions:
         made = COMMANDS.get(word, "perdure decide {id} " + shlex.quote(safe(word, 60)))
         emit(f"    {made.format(id=question.approval_id)}")
     emit()
 
 
-def _rule(rule: object) -> str:
+def asked_of(question: ApprovalRequest) -> str:
+    """Who may decide, in words."""
+    return ", ".join(safe(name, 60) for name in question.approvers) or "anyone but the task's user"
+
+
+_VERBS = {"action": "calls", "authority": "would call again"}
+
+
+def _call(question: ApprovalRequest) -> None:
+    """The call in question. A call that is the question itself would only say it twice."""
+    if question.tool is None or (question.kind, question.tool) in _ITSELF:
+        return
+    effect = f" ({question.effect})" if question.effect else ""
+    emit(f"  {_VERBS.get(question.kind, 'called')} {safe(question.tool)}{effect}")
+    named(question.arguments, 2)
+
+
+_ITSELF = {("clarification", "ask_user"), ("handover", "hand_over")}
+
+
+def _why(rule: Any) -> list[str]:
+    """What made somebody ask: the rule that fired, or what went wrong."""
     if not isinstance(rule, dict):
-        return safe(rule, 300)
-    if "error" in rule and isinstance(rule["error"], dict):
-        return f"after {safe(rule['error'].get('kind', ''), 60)}"
-    text = f"{safe(rule.get('when', ''), 200)} ({safe(rule.get('source', ''), 60)})"
-    return f"{text}: {safe(rule['error'], 200)}" if "error" in rule else text
+        return [] if rule is None else [safe(rule, 300)]
+    if "source" in rule:
+        text = f"{safe(rule.get('when', ''), 200)} (rule of {_source(rule['source'])})"
+        return [f"{text}: {safe(rule['error'], 200)}" if "error" in rule else text]
+    errors = [rule["error"]] if "error" in rule else rule.get("errors") or ()
+    return [error_text(error) for error in errors]
+
+
+def _source(source: Any) -> str:
+    return {"tool": "the tool", "plan": "the plan"}.get(str(source), f"the {safe(source, 60)}")
+
+
+def _history(past: Any, whole: bool, told: list[str]) -> None:
+    """What was done before, and what went wrong, unless it is ``told`` already."""
+    if not isinstance(past, dict):
+        return
+    completed = [done for done in past.get("completed") or () if isinstance(done, dict)]
+    if whole:
+        for done in completed:
+            said(f"done before: {safe(done.get('tool'), 60)}", done.get("arguments"))
+    elif completed:
+        emit("  done before: " + ", ".join(safe(done.get("tool"), 60) for done in completed))
+    errors = [text for text in map(error_text, past.get("errors") or ()) if text not in told]
+    for text in errors if whole else errors[-1:]:
+        emit(f"  went wrong before: {text}")

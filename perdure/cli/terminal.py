@@ -111,12 +111,21 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+_WITHOUT_ANSWER = {
+    "cancel_run": "the run is cancelled",
+    "escalate": "others are asked",
+    "approve": "it is approved",
+    "reject": "it is rejected",
+    "retry": "it is tried again",
+    "mark_done": "it counts as done",
+    "mark_not_done": "it counts as not done and is called again",
+}
+
+
 def deadline(at: int, what: str, now: int | None = None) -> str:
     """When a question expires and what happens then, in words."""
     left = (at - (now or now_ms())) / 1000
-    then = {"cancel_run": "the run is cancelled", "reject": "it is rejected"}.get(
-        what, f"then: {what}"
-    )
+    then = _WITHOUT_ANSWER.get(what, f"then: {what}")
     if left <= 0:
         return f"expired {span(-left)} ago ({then})"
     return f"{span(left)} left, until {clock(at)}; then {then.removeprefix('then: ')}"

@@ -13,6 +13,7 @@ from .deployment import DEMO, TOOLS, Deployment, agent_of
 from .model_server import ModelServer, model_server
 
 MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2"]
+HURRIED = {"kind": "action", "tool": "pay", "within_seconds": 3, "on_timeout": "reject"}
 SCRIPTS = 50
 """Further agents `script-0`, ...: a test takes one and gives its model a script of its own."""
 
@@ -50,6 +51,7 @@ def _agents(model: ModelServer) -> dict[str, Any]:
     agents: dict[str, Any] = {
         "demo": {"tools": TOOLS, "model": {"provider": "scripted", "replies": DEMO}},
         "planner": {"tools": TOOLS, "retry": {"attempts": 2, "first_wait_seconds": 0.1}},
+        "hurried": {"tools": ["pay"], "approvals": [HURRIED]},
     }
     for name in [agent_of(case) for case in MODEL_CASES]:
         agents[name] = _played(model, name)

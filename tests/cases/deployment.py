@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ from .watcher import Seen, Watcher
 
 HERE = Path(__file__).parent
 OUT = ["events", "outcomes", "verdicts", "approvals.pending", "dead-letters", "commands.tools"]
-WATCHED = [f"agent.{name}" for name in [*OUT, "commands.models", "results", "forwarded"]]
+WATCHED = [
+    f"agent.{name}" for name in [*OUT, "commands.models", "results", "forwarded", "approvals"]
+]
 DEMO = [
     {"tool_calls": [{"name": "read_note", "arguments": {"id": 1}}]},
     {"tool_calls": [{"name": "put_note", "arguments": {"text": "demo"}}]},
@@ -81,21 +83,32 @@ class Deployment:
         made = perdure("topics", "create", "--partitions", "2", where=self.where)
         assert made.returncode == 0, made.stderr
 
-    def start(self, agents: dict[str, Any]) -> None:
+    def start(
+        self,
+        agents: dict[str, Any],
+        *,
+        people: dict[str, Any] | None = None,
+        tools: Sequence[Path] = (),
+        watched: Sequence[str] = WATCHED,
+        **environment: str,
+    ) -> None:
+        """``tools``: files beside those of the cases; ``environment``: what those need."""
         settings = self.directory / "agents.yaml"
-        settings.write_text(yaml.safe_dump({"agents": agents}))
+        settings.write_text(yaml.safe_dump({"people": people or {}, "agents": agents}))
         command = [sys.executable, "-m", "perdure", "up", "--json", "--log-level", "INFO"]
         command += ["--tools", str(HERE / "tools.py"), "--agents", str(settings), *self.where]
-        environment = {**os.environ, "CASES_EFFECTS": str(self._effects)}
+        for file in tools:
+            command += ["--tools", str(file)]
+        known = {**os.environ, "CASES_EFFECTS": str(self._effects), **environment}
         with (self.directory / "up.log").open("a") as log:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=known
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self.log()[-3000:]
         assert json.loads(line)["ready"] is True
-        self.topics = Watcher(self.bootstrap, self.prefix, WATCHED)
+        self.topics = Watcher(self.bootstrap, self.prefix, list(watched))
 
     def stop(self) -> int:
         assert self._process is not None
@@ -191,11 +204,15 @@ class Deployment:
             "agent.dead-letters", lambda seen: seen.raw == raw, repr(raw)[:80], seconds
         )[-1]
 
-    def effects(self, run_id: str, tool: str) -> list[dict[str, Any]]:
-        """What a tool really did for a run."""
+    def all_effects(self) -> list[dict[str, Any]]:
+        """What the tools really did."""
         if not self._effects.exists():
             return []
-        made = [json.loads(line) for line in self._effects.read_text().splitlines()]
+        return [json.loads(line) for line in self._effects.read_text().splitlines()]
+
+    def effects(self, run_id: str, tool: str) -> list[dict[str, Any]]:
+        """What a tool really did for a run."""
+        made = self.all_effects()
         return [effect for effect in made if (effect["run"], effect["tool"]) == (run_id, tool)]
 
     def until(self, done: Callable[[], Any], what: str, seconds: float = 20) -> Any:

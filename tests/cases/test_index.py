@@ -21,12 +21,14 @@ ROOT = HERE.parent.parent
 HERE_IDS = {
     "malformed input": ["M01", "M02", "M03", "M05"],
     "serialization": ["S01", "S02"],
+    "approvals/interrupts": ["A01", "A02", "A03", "A05", "A07", "A08"],
     "concurrency": ["K01", "K02", "K04"],
     "crash & recovery": ["R01", "R03", "R04", "R05", "R08", "R09"],
     "transactions/rebalance/fencing": ["T04", "T06", "T07"],
     "state store": ["D01", "D05", "D06"],
     "large payloads": ["L01", "L02"],
     "timers/clock": ["C01"],
+    "security": ["Z01"],
 }
 
 CHAOS, TAKEOVER, EFFECTS = (
@@ -39,12 +41,28 @@ UP, CYCLE, WORKER = (
     "tests/runtime/test_runtime_cycle",
     "tests/connectors/test_worker",
 )
+ASKING, VERDICTS = "tests/core/test_approvals", "tests/engine/test_verdict_table.py::test_the_table"
 ELSEWHERE = {
     "M01": [f"{UP}.py::test_what_cant_be_read_is_a_dead_letter_with_a_reason"],
     "M02": [f"{UP}.py::test_null_value_stops_nothing"],
     "M03": ["tests/schemas/test_schemas_canonical.py::test_strict_json_refuses_by_name"],
     "M05": ["tests/schemas/test_schemas_records.py::test_integers_are_exact"],
     "S01": ["tests/connectors/test_plain.py::test_refusals_name_the_place"],
+    "A01": [f"{ASKING}.py::test_three_calls_take_three_decisions_in_any_order"],
+    "A02": [VERDICTS, f"{ASKING}.py::test_a_second_decision_is_refused"],
+    "A05": [
+        f"{ASKING}.py::test_after_a_modify_the_old_digest_is_refused",
+        "tests/engine/test_signatures.py::test_a_signature_over_the_arguments_of_before_a_modify_is_refused",
+    ],
+    "A07": [f"{ASKING}.py::test_a_decision_in_time_counts_though_it_is_read_late"],
+    "A08": [
+        f"{ASKING}.py::test_a_decision_before_the_question_is_refused_and_does_not_count_later"
+    ],
+    "Z01": [
+        VERDICTS,
+        "tests/schemas/test_schemas_signing.py::test_another_persons_key_proves_nothing",
+        "tests/cluster/test_acls.py::test_connectors_answer_and_people_ask",
+    ],
     "K02": [
         "tests/core/test_model_loop.py::test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in"
     ],
@@ -102,7 +120,7 @@ ELSEWHERE = {
     "D05": [f"{TAKEOVER}.py::test_partition_counts_that_differ_are_refused"],
     "L01": [f"{UP}.py::test_valid_task_of_two_megabytes_runs"],
 }
-INPUTS_DRIVEN_BY_HAND = {"D01", "R01", "T04", "T06"}
+INPUTS_DRIVEN_BY_HAND = {"A07", "D01", "R01", "T04", "T06"}
 """Ids of which some input is steps for a harness that a test follows in its own words."""
 
 

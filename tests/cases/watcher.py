@@ -22,6 +22,7 @@ class Seen:
     key: str | None
     raw: bytes | None
     headers: dict[str, bytes | None]
+    timestamp: int = 0
 
     @property
     def value(self) -> Any:
@@ -85,6 +86,7 @@ class Watcher:
             None if key is None else bytes(key).decode(errors="replace"),
             message.value(),
             dict(message.headers() or ()),
+            message.timestamp()[1],
         )
 
     def on(self, topic: str, wanted: Callable[[Seen], Any] = lambda seen: True) -> list[Seen]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import Result
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from perdure.cli.app import app
@@ -135,6 +136,14 @@ class Desk:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def remove(self) -> None:
+        """Delete its topics: the broker is shared."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        topics = admin.list_topics(timeout=10).topics
+        names = [name for name in topics if name.startswith(self.prefix)]
+        for future in admin.delete_topics(names).values():
+            future.exception()
 
     def __call__(self, *words: str, stdin: str | None = None) -> Result:
         return run(*words, environment=self.environment, stdin=stdin)

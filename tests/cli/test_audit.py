@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from perdure.schemas.records import Outcome, Person, PlanStep, RunEvent, Window
+from perdure.schemas.records import ApprovalDecision, Outcome, Person, PlanStep, RunEvent, Window
+from perdure.streams.core.decide.inputs import Decided
 from perdure.streams.core.events import hash_of
 
 from perdure.cli import audit_text
@@ -165,6 +166,8 @@ def test_what_the_model_was_shown_is_what_was_sent() -> None:
     made.control("message", content="hurry")
     made.timer()
     made.reply(None)
+    made.control("message", content="stop it")
+    made.reply("not yet")
     made.reply("done")
     sent = [command for command in made.sent if command.target == "m"]
     calls = part(audited(made.events, uncover=True), "model")["calls"]
@@ -173,10 +176,12 @@ def test_what_the_model_was_shown_is_what_was_sent() -> None:
         command.request["messages"] for command in sent if command.request
     ]
     assert any("left out" in str(call["messages"]) for call in calls)
-    retried = calls[-2]
+    retried = calls[-3]
     assert (retried["attempt"], retried["messages"][-1]["content"]) == (2, "hurry")
     assert retried["new"][-1] == len(retried["messages"]) - 1
-    assert calls[-3]["error"]["code"] == "http_503"
+    assert calls[-4]["error"]["code"] == "http_503"
+    assert calls[-2]["answer"]["unread"] == 1, "the model was answering when the message came"
+    assert any(message["content"] == "stop it" for message in calls[-1]["messages"])
     assert calls[-1]["answer"]["content"] == "done"
 
 
@@ -243,6 +248,13 @@ def test_what_came_with_a_decision_and_what_it_released() -> None:
     ]  # fmt: skip
     assert (questions[2]["ran"][0]["attempt"], questions[2]["ran"][0]["equal"]) == (3, True)
     assert questions[3]["given"] == {"paid": 5}
+
+
+def test_how_a_name_was_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    made = asked()
+    word = ApprovalDecision(approval_id="r1/a1", decision="approve", approver="ann")
+    made.feed(Decided(word, "q", made.now, "signature"))
+    assert "ann, proved by signature: approve" in text_of(audited(made.events), capsys)
 
 
 def test_other_arguments_than_were_decided_on_are_found() -> None:
@@ -313,6 +325,30 @@ def test_who_paused_and_ended_it_stands_with_what_was_asked() -> None:
     ]
     (question,) = part(audited(made.events), "decisions")["questions"]
     assert (question["open"], question["closed_by"], question["ran"]) == (False, "user:uma", [])
+
+
+def test_a_question_stands_as_it_was_asked_whoever_was_asked_later() -> None:
+    ops, top = Person(members=["ann"]), Person(members=["zoe"])
+    rules = [
+        rule(kind="action", tool="pay", approvers=["ops"], on_timeout="escalate",
+             escalate_to=["top"], within_seconds=60),
+    ]  # fmt: skip
+    made = World(
+        tool("pay", "external", approval="always"),
+        agent_spec=agent("pay", people={"ops": ops, "top": top}, approvals=rules),
+    )
+    made.start()
+    made.reply(None, ("pay", {"amount": 1}))
+    made.timer("ask/1")
+    made.decide("modify", "zoe", arguments={"amount": 2}, reason="more")
+    (question,) = part(audited(made.events), "decisions")["questions"]
+    first, second = question["decisions"]
+    assert (question["approvers"], question["on_timeout"]) == (["ann"], "escalate")
+    assert question["expires_at"] == first["decided_at"]
+    assert question["arguments"] == {"amount": 1}
+    assert (first["decision"], first["to"], second["decision"]) == ("escalate", ["zoe"], "modify")
+    assert question["digest"] == first["digest"] != second["digest"]
+    assert [ran["equal"] for ran in question["ran"]] == [True]
 
 
 def test_a_fork_says_what_it_has_taken_over() -> None:

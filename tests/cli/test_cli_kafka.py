@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent
 from perdure.streams.engine import layout
@@ -30,10 +29,7 @@ def desk(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk
     made.start()
     yield made
     made.stop()
-    admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
-    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
-    for future in admin.delete_topics(names).values():
-        future.exception()
+    made.remove()
 
 
 def _write(desk: Desk, topic: str, key: bytes, value: bytes, partition: int = -1) -> None:

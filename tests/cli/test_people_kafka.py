@@ -1,8 +1,13 @@
-"""The audit's commands against a real broker, an engine and a worker."""
+"""Commands for those who look back and those who decide: a real broker, an engine and a worker."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,7 +15,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from perdure.schemas import topics
 
 from .desk import Desk
@@ -32,10 +36,7 @@ def desk(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk
         made.until(lambda run_id=run_id: made.json("show", run_id)[0]["status"] == "done")  # type: ignore[misc]
     yield made
     made.stop()
-    admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
-    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
-    for future in admin.delete_topics(names).values():
-        future.exception()
+    made.remove()
 
 
 def _sections(desk: Desk, *words: str) -> dict[str, Any]:
@@ -118,6 +119,66 @@ def test_find_leads_from_an_argument_a_key_or_a_user_to_calls(desk: Desk) -> Non
     assert nothing.exit_code == 1
     assert nothing.stdout == ""
     assert "nothing found in" in nothing.stderr
+
+
+def talk(desk: Desk, *exchange: tuple[str, str]) -> str:
+    """`perdure approve` at a terminal: what is waited for, and what is then typed."""
+    words = [sys.executable, "-m", "perdure", "approve", "--as", "ann"]
+    ours, theirs = pty.openpty()
+    environment = os.environ | desk.environment | {"TERM": "dumb", "COLUMNS": "200"}
+    process = subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+    )
+    os.close(theirs)
+    said = ""
+    deadline = time.monotonic() + 60
+    try:
+        for awaited, typed in (*exchange, ("", "")):
+            heard = ""
+            while awaited not in heard or not awaited:
+                assert time.monotonic() < deadline, said + heard
+                if not select.select([ours], [], [], 0.2)[0]:
+                    continue
+                try:
+                    heard += os.read(ours, 4096).decode()
+                except OSError:  # the other end is closed
+                    break
+            said += heard
+            if awaited:
+                assert awaited in heard, said
+                os.write(ours, typed.encode() + b"\n")
+        assert process.wait(20) == 0, said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return said.replace("\r", "")
+
+
+def test_a_dialogue_hides_what_is_sensitive_until_asked_and_sends_what_was_seen(desk: Desk) -> None:
+    desk.asks("talk-1")
+    said = talk(
+        desk,
+        ("which (1 to 1", "1"),
+        ("or back", "modify"),
+        ("what to change", '{"door": "south"}'),
+        ("send it", "n"),
+        ("which (1 to 1", "1"),
+        ("or back", "uncover"),
+        ("or back", "modify"),
+        ("what to change", '{"door": "south"}'),
+        ("send it", "y"),
+        ("why", "the other one"),
+    )
+    assert "you decide as ann" in said
+    before, _, after = said.partition("4711")
+    assert before.count("code: ***") == 3, "shown, with what was changed, shown again"
+    assert "accepted (modify)" in after
+    assert "nothing waits for a person" in after
+    desk.until(lambda: desk.json("show", "talk-1")[0]["status"] == "done")
+    question = _sections(desk, "talk-1", "--uncover")["decisions"]["questions"][0]
+    (ran,) = question["ran"]
+    assert (ran["arguments"], ran["equal"]) == ({"door": "south", "code": "4711"}, True)
 
 
 def test_an_event_that_nobody_but_a_forger_wrote_ends_the_audit(desk: Desk) -> None:

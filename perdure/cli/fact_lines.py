@@ -1,4 +1,4 @@
-"""The lines of an audit: a fact, a value of any length, a rule with the values it saw."""
+"""Lines for people: a fact, a value of any length, an error, a rule with the values it saw."""
 
 from __future__ import annotations
 
