@@ -111,3 +111,25 @@ def test_a_rejected_action_stays_rejected() -> None:
     made.reply(None, ("pay", {}))
     made.decide("reject", reason="no")
     refused(made.feed(result("r1/2")), "never requested")
+
+
+def test_a_late_unknown_of_a_second_delivery_makes_a_refused_idempotent_call_doubtful() -> None:
+    made = World(tool("put", "idempotent"))
+    made.plan(PlanStep(id="a", tool="put"))
+    command = made.command()
+    made.fails(command, "business", "no")
+    assert made.listed()["not_completed"] == ["put"]
+    lost = {"kind": "unknown", "code": "read_timeout"}
+    accepted(made.answer(command, "unknown", error=lost))
+    assert made.status == "failed"
+    assert made.listed()["in_doubt"] == ["put"]
+    refused(made.answer(command, "unknown", error=lost), "failed")
+
+
+def test_a_late_unknown_of_an_external_call_that_was_refused_changes_nothing() -> None:
+    """Its ledger lets no second delivery begin."""
+    made = World(tool("pay", "external"))
+    made.plan(PlanStep(id="a", tool="pay"))
+    command = made.command()
+    made.fails(command, "business", "no")
+    refused(made.answer(command, "unknown", error={"kind": "unknown", "code": "lost"}), "failed")

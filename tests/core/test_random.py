@@ -270,14 +270,18 @@ class Random:
                 "ending_started": self.held | {"ending"},
                 "status_changed": self.held - ({"ending"} if "retry" in data else set()),
             }.get(event.type, self.held)
-            if data.get("kind") == "compensation" or (data.get("kind") == "notice" and self.undoing):
+            if data.get("kind") == "compensation" or (
+                data.get("kind") == "notice" and self.undoing
+            ):
                 self.undoing.add(data["n"])
             new = event.type in ("action_proposed", "action_requested", "approval_requested")
             about = data["approval"]["action"] if "approval" in data else data.get("n")
             undoes = about in self.undoing
             about_approval = event.type.startswith("approval")
             assert not (new and "ending" in self.held and not undoes), "something new while it ends"
-            assert not (new and self.held - ({"ending"} if undoes else set()) and not about_approval)
+            assert not (
+                new and self.held - ({"ending"} if undoes else set()) and not about_approval
+            )
             if event.type == "approval_requested":
                 asked = data["approval"]
                 if asked["kind"] == "action":

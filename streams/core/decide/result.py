@@ -204,7 +204,23 @@ def _policy(run: Run, action: Action) -> RetryPolicy:
     return (spec.retry if spec else None) or run.definition.retry
 
 
+def _doubted_late(action: Action, message: ActionResult) -> bool:
+    """An idempotent call may be made twice in one attempt: a first delivery that was refused says
+    nothing of a second, whose outcome nobody knows."""
+    return (
+        action.kind == "tool"
+        and action.status == "failed"
+        and action.effect == "idempotent"
+        and not action.ambiguous
+        and message.attempt == action.attempt
+    )
+
+
 def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
+    if action.n not in decision.run.header.open and _doubted_late(action, message):
+        data = {"n": action.n, "attempt": action.attempt, "error": _error(message)}
+        decision.emit("action_failed", {**data, "ambiguous": True, "closed": True}, _actor(message))
+        return None
     if message.attempt != action.attempt or action.n not in decision.run.header.open:
         return _late(action)
     if action.status == "querying":
