@@ -60,6 +60,7 @@ class Facts:
     def take(self, event: RunEvent) -> None:
         """The next event. Raises `BrokenHistory` where it can't be."""
         self._history.take(event)
+        self._history.events.clear()
         self.events += 1
         handle = _TAKES.get(event.type)
         try:

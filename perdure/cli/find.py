@@ -195,7 +195,7 @@ def find(made: Settings, wanted: Wanted, limit: int, *, uncover: bool, as_json: 
     rows = [row for name in names for row in rows_of(name, folded[name], wanted, uncover)]
     _print(rows, as_json)
     if len(candidates.runs) > len(names):
-        say(f"{len(candidates.runs) - len(names)} more runs: --limit {len(candidates.runs)}")
+        say(f"more runs: {len(candidates.runs) - len(names)}; --limit {len(candidates.runs)}")
     if not rows:
         leave(FAILED, f"nothing found in {progress.read} events")
 

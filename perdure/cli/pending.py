@@ -60,9 +60,9 @@ def pending(made: Settings, *, follow: bool, uncover: bool, as_json: bool) -> No
         if listed:
             if known and not as_json:
                 emit(f"{safe(name, 210)} has changed:")
-            _one(questions[name], tools, as_json)
-            if not uncover:
+            if not uncover:  # first: the tool may have been announced a moment ago
                 tools = catalog(scanner)[0]
+            _one(questions[name], tools, as_json)
 
 
 def _closed(name: str, as_json: bool) -> None:

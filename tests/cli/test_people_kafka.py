@@ -114,7 +114,7 @@ def test_find_leads_from_an_argument_a_key_or_a_user_to_calls(desk: Desk) -> Non
     assert text.exit_code == 0
     assert "shut-1" in text.stdout
     assert "open-1" not in text.stdout
-    assert "1 more runs" in text.stderr
+    assert "more runs: 1" in text.stderr
     nothing = desk("find", "--argument", "door=south")
     assert nothing.exit_code == 1
     assert nothing.stdout == ""
