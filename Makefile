@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test fast check chaos failover simulate bench clean
+.PHONY: install demo test fast check chaos failover soak simulate bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,10 @@ chaos: install
 # How long the partitions of a killed process stand still: 20 kills, p50 and the largest.
 failover: install
 	$(BIN)/python -m tests.chaos.failover
+
+# The long forms of load tests, with their figures.
+soak: install
+	$(BIN)/python -m pytest -q -s -m "soak and not chaos"
 
 # mypy does not know setuptools' package map: a folder of links shows it the tree as it is imported.
 check: install

@@ -215,13 +215,15 @@ class Deployment:
         made = self.all_effects()
         return [effect for effect in made if (effect["run"], effect["tool"]) == (run_id, tool)]
 
-    def until(self, done: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-        """Wait for what no topic shows."""
+    def until(
+        self, done: Callable[[], Any], what: str, seconds: float = 20, every: float = 0.02
+    ) -> Any:
+        """Wait for what no topic shows; ``every``: seconds between looks."""
         end = time.monotonic() + seconds
         nap = threading.Event()
         while not (found := done()):
             assert time.monotonic() < end, f"not within {seconds} s: {what}"
-            nap.wait(0.02)
+            nap.wait(every)
         return found
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
