@@ -295,6 +295,8 @@ class ApprovalRequest(Struct, omit_defaults=False, kw_only=True):
     expires_at: Annotated[int, doc("ms")]
     on_timeout: Annotated[str, doc("what happens then")]
     digest: Annotated[str, doc("SHA-256 over {approval_id, run_id, action_id, tool, arguments}")]
+    signed: Annotated[bool, doc("only a signed decision counts")] = False
+    escalated: Annotated[bool, doc("nobody answered in time: others are asked now")] = False
     url: Annotated[str | None, doc("where to decide")] = None
 
 

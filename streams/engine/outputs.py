@@ -176,6 +176,8 @@ class Outputs:
             expires_at=approval.expires_at,
             on_timeout=approval.on_timeout,
             digest=approval.digest,
+            signed=approval.signed,
+            escalated=approval.escalated,
             url=f"{self._url}/approvals/{approval_id}" if self._url else None,
         )
 

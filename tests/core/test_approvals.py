@@ -466,3 +466,14 @@ def test_the_history_shows_what_was_done_before() -> None:
     made.reply(None, ("pay", {"to": "a", "amount": 1}))
     done = made.approval().history["completed"]
     assert done == [{"action_id": "r1/2", "tool": "look", "arguments": {"id": 7}}]
+
+
+def test_after_a_modify_the_title_says_what_would_run() -> None:
+    asks = agent("pay", approvals=[rule(kind="action", tool="pay", required=2)])
+    made = World(tool("pay", "external", approval="always", title="Pay {amount}"), agent_spec=asks)
+    made.start()
+    made.reply(None, ("pay", {"amount": 250}))
+    assert made.approval().title == "Pay 250"
+    made.decide("modify", "ann", arguments={"amount": 200}, reason="less")
+    assert made.approval().title == "Pay 200"
+    assert made.approval().open

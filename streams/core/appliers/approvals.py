@@ -53,6 +53,7 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         if approval.original_arguments is None:
             approval.original_arguments = found.arguments
         approval.digest = data["digest"]
+        approval.title = data.get("title", approval.title)
         approval.decisions = [entry]
     else:
         approval.decisions = [*approval.decisions, entry]

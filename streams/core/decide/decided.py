@@ -64,6 +64,9 @@ def _record(decision: Decision, approval: Approval, message: Decided) -> None:
         data["arguments"] = word.arguments
         changed = msgspec.structs.replace(approval, arguments=word.arguments)
         data["digest"] = approvals.digest_of(decision.run, changed)
+        if approval.tool is not None:
+            new = decision.lookup.value(word.arguments)
+            data["title"] = approvals.title_of(decision.run.spec(approval.tool), new)
         count = 1
     data["closes"] = word.decision not in ("approve", "modify") or count >= approval.required
     decision.emit("approval_decided", data, actor)
