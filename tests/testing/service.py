@@ -19,6 +19,8 @@ class Shop:
         self.keeps_keys = keeps_keys
         self.orders: list[str] = []
         self.tidied = 0
+        self.handed: set[Any] = set()
+        """What calls were told that earlier ones had saved; kept over all courses."""
 
     def land(self, key: str) -> Any:
         if not (self.keeps_keys and key in self.orders):
@@ -79,6 +81,7 @@ def put_in_pages(shop: Shop) -> Tool[..., Any]:
 
     @tool("put_in_pages", effect="idempotent", timeout_seconds=5)
     async def put_in_pages(context: ToolContext, item: str) -> Any:
+        shop.handed.add(context.progress)
         for page in range(int(context.progress or 0), 2):
             await asyncio.sleep(0.1)
             await context.save_progress(page + 1)

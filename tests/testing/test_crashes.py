@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from perdure.connectors.tool import Tool, ToolContext, tool
+from perdure.connectors.tool import Tool, tool
 
 from perdure.testing import Crashes, Network, Report, TestingError
 
@@ -35,7 +35,6 @@ PROMISES = {
     service.look: (None, {0}, {"completed"}),
     service.put: (1, {1}, {"completed"}),
     service.put_now: (1, {1}, {"completed"}),
-    service.put_in_pages: (1, {1}, {"completed"}),
     service.put_in_pages_now: (1, {1}, {"completed"}),
     service.pay: (1, {1}, {"completed"}),
     service.pay_now: (1, {1}, {"completed"}),
@@ -44,7 +43,7 @@ PROMISES = {
 }
 
 
-WAITING = (service.put, service.put_in_pages, service.pay, service.send)
+WAITING = (service.put, service.pay, service.send)
 SENDING = (service.put, service.put_now, service.pay, service.pay_now, service.send)
 
 
@@ -114,23 +113,18 @@ def test_a_call_that_is_refused_happens_never() -> None:
         report.assert_effects(exactly=1)
 
 
-def test_what_was_saved_is_handed_to_the_next_attempt() -> None:
-    crashes = Crashes(only="worker/restart/1", repeat=lambda point, seed: "")
+def test_what_was_saved_is_handed_to_the_call_after_the_crash() -> None:
+    crashes = Crashes(repeat=lambda point, seed: "")
     shop = Shop(crashes.network)
-    handed: set[Any] = set()
-
-    @tool("goes_on", effect="idempotent", timeout_seconds=5)
-    async def goes_on(context: ToolContext, item: str) -> Any:
-        handed.add(context.progress)
-        if context.progress is None:
-            await context.save_progress("half")
-            raise ConnectionResetError("gone")
-        return shop.land(context.idempotency_key)
-
-    shop.keeps_keys = True
-    report = crashes(goes_on, {"item": "tea"}, effects=shop.count, reset=shop.clear)
+    report = crashes(
+        service.put_in_pages(shop),
+        {"item": "tea"},
+        effects=shop.count,
+        reset=shop.clear,
+        then=["restart"],
+    )
     report.assert_effects(exactly=1)
-    assert handed == {None, "half"}
+    assert shop.handed == {None, 1, 2}
 
 
 def test_a_killed_process_runs_no_finally() -> None:
