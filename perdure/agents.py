@@ -143,7 +143,6 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
         "window.mode": window.get("mode", "auto") != "auto",
         "window.long_model": window.get("long_model") is not None,
         "handover_after": "handover_after" in plain,
-        "budget.seconds": (plain.get("budget") or {}).get("seconds") is not None,
     }
     return [f"{where}.{name}" for name, is_given in given.items() if is_given]
 

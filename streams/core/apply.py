@@ -72,6 +72,10 @@ def evolve(run: Run, event: RunEvent) -> None:
     header = run.header
     if event.version != header.version + 1:
         raise BrokenHistory(f"event version {event.version} can't follow version {header.version}")
+    if header.forked_at and header.version == header.forked_at and header.people_since is None:
+        header.people_ms += (
+            event.at - header.updated_at
+        )  # until the fork began it was nobody's time
     APPLIERS[event.type](run, event, event.data)
     header.version = event.version
     header.hash = event.hash

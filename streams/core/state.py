@@ -61,6 +61,8 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     created_at: int = 0
     updated_at: int = 0
     deadline_at: int | None = None
+    people_ms: int = 0
+    people_since: int | None = None
     paused: bool = False
     ending: Ending | None = None
     planned: bool = False

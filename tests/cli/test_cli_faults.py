@@ -209,7 +209,6 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
         ("window: {mode: full}", "window.mode"),
         ("window: {long_model: x}", "window.long_model"),
         ("handover_after: 4", "handover_after"),
-        ("budget: {seconds: 4}", "budget.seconds"),
     ],
 )
 def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: str) -> None:

@@ -231,9 +231,10 @@ class World:
             "content": content,
             "tool_calls": [{"name": name, "arguments": given} for name, given in calls],
             "finish_reason": "tool_calls" if calls else "stop",
-            **values,
+            **{name: value for name, value in values.items() if name != "seconds"},
         }
-        return self.answer(self.command("m"), result=made, usage=Usage(10, 5, 0.5))
+        passed = values.get("seconds", 0.01)
+        return self.answer(self.command("m"), result=made, usage=Usage(10, 5, 0.5), seconds=passed)
 
     def decide(
         self, decision: str, approver: str = "ann", n: int | None = None, **values: Any

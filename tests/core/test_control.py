@@ -267,3 +267,39 @@ def test_a_message_before_a_call_is_read_with_its_result() -> None:
     made.answer(made.command("look"), result=1)
     made.reply("done")
     assert made.status == "done"
+
+
+# --- seconds of the budget -------------------------------------------------------------------
+
+
+def timed(**values: object) -> World:
+    spec = agent("look", "pay", budget=BudgetPolicy(seconds=100), **values)
+    made = World(tool("look"), tool("pay", "external", approval="always"), agent_spec=spec)
+    made.start()
+    return made
+
+
+def test_a_run_that_takes_its_seconds_asks_for_more() -> None:
+    made = timed()
+    made.reply(None, ("look", {}))
+    made.answer(made.command("look"), result=1, seconds=101)
+    assert made.approval().kind == "budget"
+    assert made.approval().title.endswith("100 seconds are used")
+    accepted(made.decide("extend", budget=Budget(seconds=50)))
+    made.reply("done")
+    assert made.status == "done"
+
+
+def test_the_time_that_people_take_is_nobodys_budget() -> None:
+    made = timed()
+    made.reply(None, ("pay", {}))
+    made.now += 5_000_000
+    made.decide("approve")
+    made.control("pause")
+    made.now += 5_000_000
+    made.control("resume")
+    made.answer(made.command("pay"), result=1, seconds=50)
+    assert not made.header.asks
+    made.reply(None, ("look", {}))
+    made.answer(made.command("look"), result=1, seconds=60)
+    assert made.approval().kind == "budget"

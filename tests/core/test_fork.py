@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from perdure.streams.core.apply import fold
 
-from .harness import BEGAN, Budget, PlanStep, World, accepted, refused, tool
+from .harness import (
+    BEGAN,
+    Budget,
+    BudgetPolicy,
+    PlanStep,
+    World,
+    accepted,
+    agent,
+    refused,
+    rule,
+    tool,
+)
 
 TOOLS = (
     tool("look"),
@@ -112,7 +123,6 @@ def test_an_open_question_is_asked_anew() -> None:
 
 
 def test_a_question_half_answered_refuses() -> None:
-    from .harness import agent, rule
 
     twice = agent("ask", approvals=[rule(kind="action", tool="ask", required=2)])
     first = World(*TOOLS, agent_spec=twice)
@@ -190,3 +200,18 @@ def test_a_plan_forked_between_its_steps_goes_on() -> None:
     assert forked.header.deadline_at == BEGAN + 10_000_000
     forked.answer(forked.command("pay"), result={})
     assert forked.outcome().complete
+
+
+def test_the_time_before_it_began_is_not_the_forks() -> None:
+    spec = agent("look", budget=BudgetPolicy(seconds=100))
+    first = World(tool("look"), agent_spec=spec)
+    first.start()
+    first.reply(None, ("look", {}), seconds=40)
+    forked = World(tool("look"), agent_spec=spec)
+    forked.now = first.now + 10_000_000
+    accepted(forked.fork(first))
+    forked.answer(forked.command("look"), result=1, seconds=50)
+    assert not forked.header.asks
+    forked.reply(None, ("look", {}), seconds=20)
+    forked.answer(forked.command("look"), result=1)
+    assert forked.approval().kind == "budget"

@@ -98,11 +98,23 @@ def action_skipped(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 def status_changed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run_may(run.header.status, data["to"])
     run.header.status = data["to"]
+    _peoples_time(run, event.at)
     if "retry" in data:
         _taken_up_again(run, data["retry"])
     elif data["from"] == "failed":  # on the way of a cancel with compensation
         run.header.finished_at = None
         run.header.timers = {}
+
+
+def _peoples_time(run: Run, at: int) -> None:
+    """The time in which nothing can go on but by a person: it is nobody's budget."""
+    header = run.header
+    waits = header.paused or header.status == "waiting_approval" or header.status in FINAL
+    if waits and header.people_since is None:
+        header.people_since = at
+    elif not waits and header.people_since is not None:
+        header.people_ms += at - header.people_since
+        header.people_since = None
 
 
 _UNREACHED: Final = frozenset({"cancelled", "skipped"})
@@ -157,11 +169,13 @@ def message_received(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 def run_paused(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run.header.paused = True
+    _peoples_time(run, event.at)
 
 
 def run_resumed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header = run.header
     header.paused = False
+    _peoples_time(run, event.at)
     # A backoff that ended meanwhile ends now: its timer fired in vain while the run was paused.
     header.timers = {
         name: max(due, event.at) if name.startswith("act/") else due
@@ -174,6 +188,7 @@ def run_finished(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     run_may(header.status, data["status"])
     header.status = data["status"]
     header.finished_at = event.at
+    _peoples_time(run, event.at)
     header.timers = {"purge": data["purge_at"]}
     header.notices = []  # what is on its way is on its way; nobody waits for its answer
     header.current_step = ""

@@ -361,7 +361,7 @@ def over_budget(decision: Decision) -> bool:
     """True: the budget leaves no room for another step; a person is asked, or the run stops."""
     run = decision.run
     header = run.header
-    used = used_up(run)
+    used = used_up(run, decision.now)
     if used is None:
         return False
     asked = any(

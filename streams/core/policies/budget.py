@@ -24,7 +24,14 @@ def lowered(agent: BudgetPolicy, task: Budget | None) -> Budget:
     )
 
 
-def used_up(run: Run) -> str | None:
+def seconds_used(run: Run, now: int) -> float:
+    """Since the run began, without the time in which only a person could move it."""
+    header = run.header
+    waiting = 0 if header.people_since is None else now - header.people_since
+    return (now - header.created_at - header.people_ms - waiting) / 1000
+
+
+def used_up(run: Run, now: int) -> str | None:
     """Which limit leaves no room for another step, as a sentence, or None."""
     header = run.header
     limits = header.budget
@@ -33,6 +40,8 @@ def used_up(run: Run) -> str | None:
     tokens = header.input_tokens + header.output_tokens
     if limits.tokens is not None and tokens >= limits.tokens:
         return f"{tokens} of {limits.tokens} tokens are used"
+    if limits.seconds is not None and seconds_used(run, now) >= limits.seconds:
+        return f"{limits.seconds:g} seconds are used"
     if limits.cost is not None and header.cost >= limits.cost:
         return f"a cost of {header.cost:g} of {limits.cost:g} is used"
     return None
