@@ -300,10 +300,10 @@ class _World(World):
         life = self.processes[name].life
         if life is not None and life not in self._lives:
             self._lives.append(life)
-            life.executor.loop.run_in_executor = self._no_threads  # type: ignore[method-assign,assignment]
+            for name in ("run_in_executor", "sock_connect"):  # also what looks up a host
+                setattr(life.executor.loop, name, self._nothing_real)
 
-    def _no_threads(self, *_: Any) -> NoReturn:
-        """Also what looks up a host comes here."""
+    def _nothing_real(self, *_: Any) -> NoReturn:
         text = "the tool waits for a thread or for a socket, which simulated time can't do"
         self.odd(text)
         raise RuntimeError(text)

@@ -50,9 +50,10 @@ class Crashes:
 
         ``effects`` counts at the fake service how often it happened; ``reset`` empties the
         service before each course. ``victims``: `worker`, `engine` or both. ``then``: the killed
-        process starts again (`restart`), another one takes over (`takeover`), or both. If the fake's requests go through `network`, each death with the first
-        request still on its way is a course of its own: it lands after ``late_seconds`` (default:
-        within the tool's ``settle_seconds``, as the tool has promised).
+        process starts again (`restart`), another one takes over (`takeover`), or both. If the
+        fake's requests go through `network`, each death with the first request still on its way
+        is a course of its own: it lands after ``late_seconds`` (default: within the tool's
+        ``settle_seconds``, as the tool has promised).
         """
         if not isinstance(tool, Tool):
             raise TestingError(f"{tool!r} is no tool: decorate the function with @tool")

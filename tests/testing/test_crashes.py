@@ -208,12 +208,25 @@ def test_a_request_lands_at_once_outside_of_a_crash_test() -> None:
     assert not network.used
 
 
-def test_a_tool_that_waits_for_what_is_real_is_told_so() -> None:
+async def in_a_thread() -> None:
+    await asyncio.to_thread(str, 1)
+
+
+async def over_a_socket() -> None:
+    await asyncio.open_connection("127.0.0.1", 9)
+
+
+async def at_a_host() -> None:
+    await asyncio.open_connection("localhost", 9)
+
+
+@pytest.mark.parametrize("wait", [in_a_thread, over_a_socket, at_a_host])
+def test_a_tool_that_waits_for_what_is_real_is_told_so(wait: Callable[[], Any]) -> None:
     crashes = Crashes(only="worker/restart/0", repeat=lambda point, seed: "")
 
     @tool("waits", effect="read_only", timeout_seconds=5)
-    async def waits(item: str) -> str:
-        return await asyncio.to_thread(str, item)
+    async def waits(item: str) -> None:
+        await wait()
 
     report = crashes(waits, {"item": "tea"}, effects=int, reset=list)
     with pytest.raises(AssertionError, match="it broke: the tool waits for a thread or for a sock"):
