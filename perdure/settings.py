@@ -45,6 +45,11 @@ class Settings(BaseSettings):
     partitions: int = Field(
         2, ge=1, le=1000, description="partitions of a new deployment (12 advised on a cluster)"
     )
+    cache_bytes: int = Field(
+        32_000_000,
+        ge=100_000,
+        description="state kept decoded in memory for each partition, by its stored size",
+    )
     drain_seconds: float = Field(
         60.0, ge=0, description="how long a stop waits for calls in flight"
     )
@@ -104,6 +109,7 @@ class Settings(BaseSettings):
             instance_id=self.instance_id,
             kafka=self.kafka,
             group_protocol=protocol,
+            cache_bytes=self.cache_bytes,
             drain_seconds=self.drain_seconds,
         )
 
