@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -20,6 +21,8 @@ from .crowd import LONG, SHORT, Wave
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "refunds"
 WATCHED = ["agent.events", "agent.verdicts", "agent.approvals.pending", "agent.outcomes"]
+SMALL_CACHE = "500000"
+"""So that it is full: what a process holds beyond it would be held for the runs that wait."""
 PAYS = {"kind": "action", "tool": "pay"}
 
 
@@ -62,6 +65,7 @@ def crowd(
             people={"ops": _people("ops", "ann", "bob"), "boss": _people("boss", "cas")},
             tools=[EXAMPLE / "tools.py"],
             watched=WATCHED,
+            PERDURE_CACHE_BYTES=os.environ.get("PERDURE_CACHE_BYTES", SMALL_CACHE),
             REFUNDS_SMTP=f"127.0.0.1:{mailbox.port}",
         )
         yield made
