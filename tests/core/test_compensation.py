@@ -150,6 +150,30 @@ def test_an_undoing_that_may_have_happened_is_asked_about() -> None:
     assert len(made.outcome().compensated) == 1
 
 
+def given_up_in_doubt() -> World:
+    """Its undoing may have happened, and a person has given it up."""
+    made = saga(2)
+    book(made, 1)
+    made.fails(made.command("book"), "business", "full")
+    made.answer(made.command("unbook"), "unknown", error={"kind": "unknown", "code": "lost"})
+    made.decide("cancel_run", reason="leave it")
+    assert made.status == "failed"
+    return made
+
+
+def test_what_may_have_been_undone_is_in_doubt() -> None:
+    made = given_up_in_doubt()
+    assert made.listed()["in_doubt"] == ["book"]
+    assert made.listed()["completed"] == []
+
+
+def test_an_undoing_that_is_found_to_have_happened_after_all_is_told() -> None:
+    made = given_up_in_doubt()
+    accepted(made.answer(made.sent[-1], "succeeded", result={}))
+    assert len(made.outcome().compensated) == 1
+    assert made.listed()["in_doubt"] == []
+
+
 def test_an_undoing_that_nobody_serves_goes_to_a_person() -> None:
     made = World(tool("book", "external", compensate="gone"), agent_spec=agent("book"))
     made.plan(PlanStep(id="a", tool="book"), PlanStep(id="b", tool="book"))

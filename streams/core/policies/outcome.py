@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from perdure.schemas.records import ActionError, ActionRecord, Outcome
@@ -55,11 +55,11 @@ def build(run: Run) -> Outcome:
         "in_doubt": [],
         "compensated": [],
     }
-    for n in range(1, header.next_action):
-        action = run.action(n)
-        if action.kind != "tool":
-            continue
-        lists[_list_of(action)].append(record(run, action))
+    actions = [run.action(n) for n in range(1, header.next_action)]
+    undoings = {action.undoes: action for action in actions if action.undoes is not None}
+    for action in actions:
+        if action.kind == "tool":
+            lists[_list_of(action, undoings.get(action.n))].append(record(run, action))
     missing = [
         step_id for step_id, step in header.plan.items() if step["status"] in ("skipped", "pending")
     ]
@@ -95,9 +95,15 @@ def build(run: Run) -> Outcome:
     )
 
 
-def _list_of(action: Action) -> str:
+_LEFT: Final = {"completed": "compensated", "in_doubt": "in_doubt", "not_completed": "completed"}
+"""What an undoing that was given up leaves of the action, by what became of the undoing."""
+
+
+def _list_of(action: Action, undoing: Action | None = None) -> str:
     if action.status == "compensated":
         return "compensated"
+    if action.status == "compensation_failed" and undoing is not None:
+        return _LEFT[_list_of(undoing)]
     if action.status in SUCCEEDED:
         return "completed"
     if action.status == "in_doubt" or (action.ambiguous and action.effect != "read_only"):
