@@ -146,6 +146,16 @@ def test_nobody_answers_others_are_asked_once_then_the_run_ends() -> None:
     assert made.header.ending.actor == "policy:timeout"
 
 
+def test_whoever_is_asked_by_an_escalation_is_reminded_only_later() -> None:
+    """With a reminder an hour for a day, the last one would come with the escalation itself."""
+    made = asking(on_timeout="escalate", escalate_to=["boss"], remind_seconds=30)
+    for _ in range(3):
+        made.timer("remind/1")
+    made.timer("ask/1")
+    assert mails(made)[-1]["subject"] == "Escalated: Pay 5"
+    assert made.header.timers["remind/1"] == made.now + 30_000
+
+
 def test_an_escalated_question_is_answered() -> None:
     made = asking(on_timeout="escalate", escalate_to=["boss"])
     made.timer("ask/1")

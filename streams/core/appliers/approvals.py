@@ -112,6 +112,8 @@ def _escalate(run: Run, data: dict[str, Any]) -> None:
     approval.expires_at = data["expires_at"]
     run.writes["p", n] = approval
     set_timer(run, f"ask/{n}", approval.expires_at)
+    if "remind_at" in data:
+        set_timer(run, f"remind/{n}", data["remind_at"])
 
 
 def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

@@ -46,6 +46,8 @@ def _expired(decision: Decision, n: int) -> None:
     if approval.on_timeout == "escalate":
         at = decision.now + approval.within_ms
         data = {"n": n, "decision": "escalate", "to": approval.escalate_to, "expires_at": at}
+        if approval.remind_ms is not None:  # whoever is asked now is told now, and reminded later
+            data["remind_at"] = decision.now + approval.remind_ms
         decision.emit("approval_expired", data, "policy:timeout")
         raised = decision.run.approval(n)
         assert raised is not None
