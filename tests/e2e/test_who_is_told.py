@@ -63,7 +63,9 @@ def test_a_question_a_reminder_and_an_escalation_are_one_mail_each(
     assert subjects[0] == "Pay 5 to x"
     assert len(subjects) > 2, "open for 2.6 s at least, a reminder each second"
     assert set(subjects[1:]) == {"Reminder: Pay 5 to x"}
-    assert to_boss[0]["subject"] == "Escalated: Pay 5 to x"
+    above = [mail["subject"] for mail in mails if mail["recipients"] == ["boss@example.org"]]
+    assert to_boss[0]["subject"] == above[0] == "Escalated: Pay 5 to x"
+    assert set(above[1:]) <= {"Reminder: Pay 5 to x"}
     assert f"perdure approve {run_id}/a1" in mails[0]["body"]
     outcomes = told(crowd, run_id)
     assert set(outcomes) == {"sent"}
