@@ -93,7 +93,10 @@ def rebuild(
     """
     from .rebuild import rebuild as body
 
-    made = console.connected(
-        **flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    )
-    console.guarded(lambda: body(made, yes, as_json))
+    where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
+
+    def work() -> None:
+        with console.with_kafka(**where) as made:
+            body(made, yes, as_json)
+
+    console.guarded(work)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from tomllib import TOMLDecodeError
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -66,6 +67,21 @@ def _setting(error: Exception) -> str:
     if isinstance(error, SettingsError):  # of the environment: a value that must be JSON
         return f"{error}; PERDURE_KAFKA takes a JSON object"
     return f"perdure.toml can't be read: {error}"
+
+
+@contextmanager
+def with_kafka(**flags: Any) -> Iterator[Settings]:
+    """Settings of a command that needs Kafka and no engine: on a laptop both stop with `up`, so the
+    embedded Kafka of the data directory is started for as long as the command takes."""
+    made = settings(**flags)
+    kafka = made.data_dir / "kafka"
+    if made.bootstrap_servers is not None or running(made) is not None or not kafka.is_dir():
+        yield connected(**flags)
+        return
+    from perdure.streams.cluster.broker import EmbeddedKafka
+
+    with EmbeddedKafka(kafka, port=0) as broker:
+        yield made.model_copy(update={"bootstrap_servers": broker.bootstrap_servers})
 
 
 def connected(**flags: Any) -> Settings:

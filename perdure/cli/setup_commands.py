@@ -138,10 +138,13 @@ def check(
     """
     from .topics import check as body
 
-    made = console.connected(
-        **flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
-    )
-    console.guarded(lambda: body(made, fix, as_json, accept_loss or ()))
+    where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)
+
+    def work() -> None:
+        with console.with_kafka(**where) as made:
+            body(made, fix, as_json, accept_loss or ())
+
+    console.guarded(work)
 
 
 @topics_app.command()

@@ -33,6 +33,11 @@ from perdure.streams.cluster.errors import Refused, Unreachable
 Connection = str | Mapping[str, Any]
 SPREAD_SECONDS = 5
 
+_COORDINATOR_COMES = {  # a broker that has just started, or a group's log that is being loaded
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 _NO_ANSWER = {
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -147,16 +152,19 @@ class Admin:
 
     def members(self, group: str) -> int:
         """How many processes are in a group now; 0 for one that is not known."""
-        with self._told(f"look at the group {group}"):
-            future = self._client.describe_consumer_groups([group], request_timeout=self.timeout)[
-                group
-            ]
-            try:
-                return len(future.result().members)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return 0
-                raise
+        deadline = time.monotonic() + self.timeout
+        while True:
+            future = self._client.describe_consumer_groups([group], request_timeout=self.timeout)
+            with self._told(f"look at the group {group}"):
+                try:
+                    return len(future[group].result().members)
+                except KafkaException as error:
+                    code = error.args[0].code()
+                    if code == KafkaError.GROUP_ID_NOT_FOUND:
+                        return 0
+                    if code not in _COORDINATOR_COMES or time.monotonic() > deadline:
+                        raise
+            time.sleep(0.2)
 
     def committed(self, group: str, spots: Sequence[TopicPartition]) -> list[TopicPartition]:
         """The group's offsets; those it has none of are left out."""
