@@ -21,7 +21,7 @@ RUN: Final[dict[str, set[str]]] = {
 }
 ACTION: Final[dict[str, set[str]]] = {
     "proposed": {"waiting_approval", "requested", "backing_off", "cancelled", "failed"},
-    "waiting_approval": {"approved", "rejected", "cancelled"},
+    "waiting_approval": {"approved", "rejected", "cancelled", "succeeded"},
     "approved": {"requested", "backing_off", "cancelled", "failed"},
     "requested": {"started", "succeeded", "failed", "unknown", "cancelled", "backing_off"},
     "started": {"succeeded", "failed", "unknown", "cancelled", "backing_off"},
@@ -43,6 +43,7 @@ ACTION: Final[dict[str, set[str]]] = {
     "skipped": set(),
 }  # fmt: skip
 ENDED: Final = ("done", "failed", "cancelled")
+MOVING: Final = ("requested", "started", "unknown", "querying", "backing_off")
 _BECOMES: Final = {
     "action_requested": "requested",
     "action_succeeded": "succeeded",
@@ -54,9 +55,11 @@ _BECOMES: Final = {
     "action_queried": "querying",
     "action_in_doubt": "in_doubt",
     "action_cancelled": "cancelled",
+    "compensation_started": "compensating",
 }
 _CLOSES_QUESTIONS: Final = (
     "action_succeeded", "action_adopted", "effect_found", "action_failed", "retry_scheduled",
+    "action_requested",
 )  # fmt: skip
 
 
@@ -80,9 +83,17 @@ class RunHistory:
         self.queried: Counter[tuple[int, int]] = Counter()
         self.cancels: Counter[int] = Counter()
         self.budget: dict[str, Any] = {}
+        self.ending: dict[str, Any] = {}
+        self.undoing = 0
+        self.undone_by: dict[int, int] = {}
+        """Of an action that was to be undone: the action that undoes it."""
+        self.notified: dict[int, str] = {}
+        """By notice: what was said became of it."""
         self.steps = 0
         self.tokens = 0
         self.wrong: list[str] = []
+        self._undoable: set[tuple[str, str]] = set()
+        self._done_at: dict[int, int] = {}
         self._seen = seen
 
     def _no(self, invariant: int, text: str) -> None:
@@ -97,18 +108,34 @@ class RunHistory:
         self.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
         if kind == "run_started" or kind == "budget_changed":
             self.budget = data["budget"]
+            if kind == "run_started":
+                self._undoable = undoable(data)
         elif kind == "step_started":
             self._step(data)
         elif kind in ("status_changed", "run_finished"):
+            if kind == "run_finished":
+                self._nothing_left()
+            elif self.status == "failed":
+                self.ending = {}
             self._become(data.get("to") or data["status"])
         elif kind in ("run_paused", "run_resumed"):
             self.paused = kind == "run_paused"
         elif kind == "ending_started":
             for n, _ in data["in_flight"]:
                 self.cancels[n] += 1
+            self.ending = data
             for question in self.questions.values():
-                question["open"] = False
-        self._action(kind, data)
+                if not self.undoing or question["action"] != self.undoing:
+                    question["open"] = False
+        elif kind == "approver_notified" and "action" in data:
+            if data["action"] in self.notified:
+                self._no(3, f"what became of notice {data['action']} is told twice")
+            self.notified[data["action"]] = data["outcome"]
+        elif kind == "compensation_started":
+            self._undo(data["n"], data["action"])
+        elif kind == "compensation_finished":
+            self._undone(data["n"], data["action"], data["status"])
+        self._action(kind, data, event["at"])
         self._question(kind, data)
 
     def _chain(self, event: dict[str, Any]) -> None:
@@ -136,7 +163,7 @@ class RunHistory:
             self._no(8, f"a step after {self.tokens} of {tokens} tokens")
         self.steps = data["step"]
 
-    def _action(self, kind: str, data: dict[str, Any]) -> None:
+    def _action(self, kind: str, data: dict[str, Any], event_at: int) -> None:
         if kind == "action_proposed":
             self.actions[data["n"]] = {"status": "proposed", **data}
             return
@@ -159,6 +186,8 @@ class RunHistory:
             self.queried[n, data["attempt"]] += 1
         elif kind == "action_succeeded":
             self.actions[n]["by_hand"] = data.get("attempt") is None
+        if becomes == "succeeded":
+            self._done_at[n] = event_at
         if kind in _CLOSES_QUESTIONS:
             for question in self.questions.values():
                 if question["action"] == n:
@@ -177,10 +206,16 @@ class RunHistory:
             self.questions[asked["n"]] = {
                 "open": True, "yes": None, "by": [], "kind": asked["kind"],
                 "action": asked.get("action"), "arguments": asked.get("arguments"),
+                "asked_by": asked.get("asked_by"), "word": None,
+                "raised": False,
             }  # fmt: skip
             self._seen.questions[asked["kind"]] += 1
             if asked["kind"] == "action":
                 self._move(asked["action"], "waiting_approval")
+                if self.actions[asked["action"]]["kind"] != "tool":
+                    self._no(6, f"a person is asked before action {asked['action']}")
+            elif asked.get("asked_by") is not None:
+                self._move(asked["asked_by"], "waiting_approval")
         elif kind in ("approval_decided", "approval_expired"):
             self._decided(self.questions[data["n"]], data, kind == "approval_expired")
 
@@ -189,6 +224,11 @@ class RunHistory:
         self._seen.words[question["kind"], word, expired] += 1
         if not question["open"]:
             self._no(6, f"question {data['n']} was answered after it was closed")
+        if word == "escalate":  # others are asked, once
+            if not expired or question["raised"]:
+                self._no(6, f"question {data['n']} was raised again")
+            question["raised"] = True
+            return
         if data.get("arguments") is not None:
             question["arguments"], question["by"] = data["arguments"], []
         if not expired:
@@ -197,7 +237,9 @@ class RunHistory:
             question["by"].append(data["approver"])
         if not expired and not data["closes"]:
             return
-        question["open"] = False
+        question["open"], question["word"] = False, word
+        if question["kind"] == "authority" and word == "reject" and question["asked_by"]:
+            self._move(question["asked_by"], "rejected")
         if question["kind"] != "action":
             return
         if word in ("approve", "modify"):
@@ -205,6 +247,75 @@ class RunHistory:
             self._move(question["action"], "approved")
         elif word == "reject":
             self._move(question["action"], "rejected")
+
+    def held_up(self) -> str | None:
+        """After each transaction: what the run waits for is a call, a person, or nothing."""
+        moving = any(
+            action["status"] in MOVING and action["kind"] != "notice"
+            for action in self.actions.values()
+        )
+        if moving or self.status in ENDED or self.status == "compensating":
+            return None
+        if self.ending:
+            return None if self.ending.get("compensate") else "it has nothing left to wait for"
+        if self.status == "running" and any(q["open"] for q in self.questions.values()):
+            return "it is running, and waits for nobody but a person"
+        return None
+
+    # --- undoing -------------------------------------------------------------------------------
+
+    def _to_undo(self) -> list[int]:
+        """Own actions that happened, can be undone, and are not."""
+        return [
+            n
+            for n, action in self.actions.items()
+            if action["status"] == "succeeded"
+            and (
+                ("tool", action["target"]) in self._undoable
+                or ("step", action.get("step_id")) in self._undoable
+            )
+        ]
+
+    def _undo(self, n: int, by: int) -> None:
+        """One at a time, each once, last first."""
+        if self.status != "compensating":
+            self._no(5, f"action {n} is being undone while the run is {self.status}")
+        if self.undoing:
+            self._no(3, f"action {n} is being undone while {self.undoing} still undoes")
+        if n in self.undone_by:
+            self._no(3, f"action {n} is being undone a second time")
+        if self.actions[by]["kind"] != "compensation":
+            self._no(3, f"action {by} is no undoing")
+        done = self._done_at
+        later = [m for m in self._to_undo() if done[m] > done.get(n, 0)]
+        if later:
+            self._no(3, f"action {n} is being undone before {later}, which were done later")
+        self.undone_by[n], self.undoing = by, by
+
+    def _undone(self, n: int, by: int, status: str) -> None:
+        if by != self.undoing or self.undone_by.get(n) != by:
+            self._no(3, f"action {by} ends undoing {n}, and never began")
+        self.undoing = 0
+        happened = self.actions[by]["status"] == "succeeded"
+        if happened != (status == "compensated"):
+            self._no(3, f"action {n} is {status}, and {by} {self.actions[by]['status']}")
+        if status == "compensation_failed" and not any(
+            question["action"] == by and question["word"] == "cancel_run"
+            for question in self.questions.values()
+        ):
+            self._no(3, f"undoing {n} was given up by nobody")
+        self._move(n, status)
+
+    def _nothing_left(self) -> None:
+        if self.ending.get("compensate") and self._to_undo():
+            self._no(3, f"actions {self._to_undo()} are not undone when the run ends")
+
+
+def undoable(started: dict[str, Any]) -> set[tuple[str, str]]:
+    """What `run_started` says can be undone: tools, and steps with an undoing of their own."""
+    tools = {("tool", name) for name, spec in started["tools"].items() if spec.get("compensate")}
+    steps = {("step", step["id"]) for step in started["plan"] or () if step.get("compensate")}
+    return tools | steps
 
 
 class Seen:

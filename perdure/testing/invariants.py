@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +19,12 @@ from perdure.streams.runtime.store import META_KEY
 
 from .broker.log import Log
 from .history import ENDED, RunHistory, Seen, canonical
+from .notices import misinformed
 from .outside import Outside
+from .undoings import unbalanced
 from .world import World
+
+DONE: Final = ("completed", "compensated")
 
 
 @dataclass
@@ -80,8 +84,11 @@ class Judge:
 
     def look(self) -> None:
         """What is cheap: the new events, the new commands, the outside, the offsets."""
-        for record in self._events.news():
-            self._event(msgspec.json.decode(record.value))
+        touched = {self._event(msgspec.json.decode(r.value)) for r in self._events.news()}
+        for run_id in sorted(touched):
+            held = self.runs[run_id].held_up()
+            if held is not None:
+                self.wrong.append(f"5: run {run_id} version {self.runs[run_id].version}: {held}")
         for reader in self._commands:
             for record in reader.news():
                 self.commands.append(msgspec.json.decode(record.value))
@@ -95,7 +102,7 @@ class Judge:
         if self._looks % 16 == 0:
             self._offsets_go_on()
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _event(self, event: dict[str, Any]) -> str:
         run = self.runs.get(event["run_id"])
         if run is None:
             run = self.runs[event["run_id"]] = RunHistory(event["run_id"], self.seen)
@@ -109,6 +116,7 @@ class Judge:
         if run.wrong:
             self.wrong += run.wrong
             run.wrong = []
+        return run.run_id
 
     def _offsets_go_on(self) -> None:
         """9: what a group has committed never goes back."""
@@ -140,6 +148,8 @@ class Judge:
         checks: tuple[Callable[[], None], ...] = (
             self._tasks_ended,
             self._outcomes_agree,
+            lambda: self.wrong.extend(unbalanced(self.runs, self.outside, self.world.outcome)),
+            lambda: self.wrong.extend(misinformed(self.runs, self.outside)),
             self._approved_calls_only,
             self._each_command_once,
             self._each_request_answered,
@@ -179,7 +189,7 @@ class Judge:
             if (outcome["version"], outcome["hash"]) != (run.version, run.hash):
                 self._no(f"3: the outcome of {run_id} is not of its last event")
             listed: set[str] = set()
-            for name in ("completed", "not_completed", "in_doubt"):
+            for name in ("completed", "not_completed", "in_doubt", "compensated"):
                 for record in outcome[name]:
                     action_id = record["action_id"]
                     listed.add(action_id)
@@ -187,8 +197,8 @@ class Judge:
                         continue
                     n = int(action_id.rpartition("/")[2])
                     by_hand = run.actions[n].get("by_hand", False)
-                    if name == "completed" and not happened[action_id] and not by_hand:
-                        self._no(f"3: {action_id} is completed and did not happen")
+                    if name in DONE and not happened[action_id] and not by_hand:
+                        self._no(f"3: {action_id} is {name} and did not happen")
                     if name == "not_completed" and happened[action_id]:
                         self._no(f"3: {action_id} is not completed and happened")
             for n, action in run.actions.items():

@@ -10,7 +10,8 @@ from typing import Any
 from perdure.connectors.models.provider import ModelContext, ModelError, Reply, ToolCall
 from perdure.schemas.records import Usage
 
-Arguments = Callable[[random.Random], Any]
+Arguments = Callable[[random.Random, str], Any]
+"""Of a tool, by its name."""
 
 
 class ChanceModel:
@@ -49,8 +50,8 @@ class ChanceModel:
         names = [offer["name"] for offer in request.get("tools") or ()]
         if not names:
             return Reply("nothing to call", usage=usage)
+        chosen = [chance.choice(names) for _ in range(chance.choice((1, 1, 2, 3)))]
         calls = [
-            ToolCall(f"c{i}", chance.choice(names), self._arguments(chance))
-            for i in range(chance.choice((1, 1, 2, 3)))
+            ToolCall(f"c{i}", name, self._arguments(chance, name)) for i, name in enumerate(chosen)
         ]
         return Reply(chance.choice((None, "thinking")), calls, "tool_calls", usage=usage)

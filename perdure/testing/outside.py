@@ -24,6 +24,9 @@ from perdure.connectors.errors import (
 from perdure.connectors.tool import ABSENT, UNCLEAR, Answer, Found, ToolContext
 
 NEVER: Final = 1e7
+UNLUCKY: Final = 13
+FORBIDDEN: Final = 14
+"""Amounts that every service refuses: by a rule of its own, and for lack of permission."""
 SKEW_ALLOWED: Final = 1.5
 """Seconds by which clocks may differ: a settle time must be longer by that than a request's way."""
 
@@ -126,6 +129,10 @@ class Outside:
         if effect == "external":
             self._judge(context, tool)
         fate = self._fate(effect, settle)
+        if arguments.get("amount") == UNLUCKY:
+            fate = Fate(lands=False, answer=BusinessError("no luck"))
+        elif arguments.get("amount") == FORBIDDEN:
+            fate = Fate(lands=False, answer=PermissionDenied("not you"))
         refused = isinstance(fate.answer, BusinessError | PermissionDenied)
         if effect == "idempotent" and key in self.kept and refused:
             fate.answer = None  # the second call with a key returns the first result

@@ -87,9 +87,10 @@ class People:
         self._answered[approval_id] = self.world.now_us
         required = question["required"]
         word, more = self._word(kind, question)
-        people = ["ann", "bob", "cyd"][:required] if word in ("approve", "modify") else ["ann"]
+        may = question["approvers"] or ["ann", "bob", "cyd"]
+        people = may[:required] if word in ("approve", "modify") else may[:1]
         if self.willing and again:  # the count may have begun anew
-            people = ["ann", "bob", "cyd"]
+            people = may
         for person in people:
             given = dict(more)
             if word == "modify" and person != people[0]:

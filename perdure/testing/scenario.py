@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.connectors.models.provider import Provider
-from perdure.connectors.tool import Tool
 from perdure.connectors.worker import WorkerProcessor
 from perdure.schemas import topics
 from perdure.schemas.records import (
@@ -20,6 +19,7 @@ from perdure.schemas.records import (
     BudgetPolicy,
     Checkpoint,
     ModelSpec,
+    Person,
     RetryPolicy,
     Window,
 )
@@ -28,9 +28,9 @@ from .broker import BrokerDown
 from .faults import Faults
 from .invariants import Asked, Judge
 from .model import ChanceModel
-from .outside import Habits, Outside
+from .outside import FORBIDDEN, UNLUCKY, Habits, Outside
 from .people import People
-from .services import services
+from .services import BESIDE, MAIL, UNDOING, services
 from .world import World
 
 CHAOS_SECONDS: Final = (8.0, 30.0)
@@ -105,7 +105,8 @@ class Scenario:
                 kind=worker_kind,
                 skew_ms=chance.randrange(-500, 500),
             )
-        self.agents = [agent("planner", self.tools, chance), agent("thinker", self.tools, chance)]
+        own = self.own = [each.name for each in self.tools if each.name not in BESIDE]
+        self.agents = [agent("planner", own, chance), agent("thinker", own, chance)]
         self.world.apply(*self.agents)
         self.chaos = chance.uniform(*CHAOS_SECONDS)
         self._more = 2 if taken_over else 0
@@ -171,7 +172,7 @@ class Scenario:
         task: dict[str, Any] = {"task_id": run_id, "input": {"amount": chance.choice((3, 500))}}
         task["user_id"] = "uma"
         if chance.random() < 0.6:
-            task |= {"agent": "planner", "plan": plan(chance, [t.name for t in self.tools])}
+            task |= {"agent": "planner", "plan": plan(chance, self.own)}
         else:
             task["agent"] = "thinker"
         kind = "either" if (early := chance.random() < 0.15) else "run"
@@ -223,6 +224,8 @@ class Scenario:
         ):  # a failed run may be tried again, or raised to cancelled
             run_id, command = chance.choice(failed), chance.choice(("retry", "retry", "cancel"))
         more: dict[str, Any] = {}
+        if command == "cancel" and chance.random() < 0.5:
+            more["compensate"] = True
         if command == "message":
             more["content"] = "hello"
         elif command == "extend":
@@ -249,7 +252,7 @@ class Scenario:
 # --- agents, plans -----------------------------------------------------------------------------------
 
 
-def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> AgentSpec:
+def agent(name: str, tools: list[str], chance: random.Random) -> AgentSpec:
     rules = [
         ApprovalRule(
             kind="action",
@@ -257,18 +260,29 @@ def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> Agen
             when="true",
             required=chance.choice((1, 1, 2)),
             within_seconds=chance.choice((3.0, 60.0, 3600.0)),
-            on_timeout=chance.choice(("approve", "reject", "cancel_run")),
+            on_timeout=chance.choice(("approve", "reject", "cancel_run", "escalate")),
+            approvers=["ops"],
+            remind_seconds=chance.choice((None, 2.0, 20.0)),
+            escalate_to=["boss"],
         ),
-        ApprovalRule(kind="handover", on_timeout=chance.choice(("retry", "cancel_run"))),
+        ApprovalRule(
+            kind="handover",
+            approvers=chance.choice((None, ["ops"])),
+            on_timeout=chance.choice(("retry", "cancel_run")),
+        ),
         ApprovalRule(kind="budget", on_timeout=chance.choice(("reject", "cancel_run"))),
     ]
     return AgentSpec(
         name=name,
-        tools=[each.name for each in tools],
+        tools=tools,
         model=ModelSpec(
             provider="python", function="chance:model", timeout_seconds=chance.choice((1.0, 5.0))
         ),
         approvals=rules,
+        people={
+            "ops": Person(members=["ann", "bob", "cyd"], notify=_mail("ops")),
+            "boss": Person(members=["dot", "eli"], notify=_mail("boss")),
+        },
         budget=BudgetPolicy(
             steps=chance.choice((3, 8, 20)), tokens=5_000, then=chance.choice(("ask", "stop"))
         ),
@@ -279,28 +293,48 @@ def agent(name: str, tools: list[Tool[..., Any]], chance: random.Random) -> Agen
         retry=RetryPolicy(
             attempts=chance.choice((1, 3)), first_wait_seconds=chance.choice((0.2, 1.0))
         ),
-        on_failure="stop",
+        on_failure=chance.choice(("stop", "compensate")),
     )
+
+
+def _mail(to: str) -> dict[str, Any]:
+    return {"tool": MAIL, "arguments": {"to": to}}
 
 
 def plan(chance: random.Random, names: list[str]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
-    for n in range(chance.randint(1, 5)):
+    saga = chance.random() < 0.35
+    count, last = chance.randint(1, 5), chance.choice((UNLUCKY, UNLUCKY, FORBIDDEN))
+    for n in range(count):
         earlier = [step["id"] for step in steps]
         step: dict[str, Any] = {"id": f"s{n}", "tool": chance.choice(names)}
         step["arguments"] = {"amount": chance.choice((1, 500, {"$": "input.amount"}))}
-        if chance.random() < 0.7:
+        if saga:  # one after the other, and the last one is refused
+            step["depends_on"] = earlier[-1:]
+            step["arguments"] = {"amount": last if n == count - 1 else 1}
+        elif chance.random() < 0.7:
             step["depends_on"] = chance.sample(earlier, chance.randint(0, min(2, n)))
         if chance.random() < 0.2:
             step["when"] = chance.choice(("true", "false", "run.step > 1"))
         if chance.random() < 0.1:
             step["approval"] = "always"
+        if step["tool"] != "look" and chance.random() < 0.15:
+            amount = chance.choice((1, 1, UNLUCKY))
+            given = {"amount": amount, "result": {"$": f"steps.s{n}.result"}}
+            step["compensate"] = {"tool": chance.choice(UNDOING), "arguments": given}
         steps.append(step)
     return steps
 
 
-def _model_arguments(chance: random.Random) -> Any:
+def _model_arguments(chance: random.Random, name: str) -> Any:
+    if name == "ask_user":
+        return {"question": "Which one?"}
+    if name == "ask_authority":
+        return chance.choice(({"reason": "they wait"}, {"reason": "they wait", "tool": "pay"}))
+    if name == "hand_over":
+        return {"reason": "stuck"}
     roll = chance.random()
     if roll < 0.85:
-        return {"amount": chance.choice((1, 500)), "why": "because"}
+        amount = chance.choice((1, 1, 1, 500, 500, 500, FORBIDDEN))
+        return {"amount": amount, "why": "because"}
     return chance.choice(({"amount": "x"}, {}, None))

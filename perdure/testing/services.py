@@ -17,6 +17,12 @@ from .points import rebound
 _DECLARED: Final[dict[tuple[str, float, float], Tool[..., Any]]] = {}
 
 
+UNDOING: Final = ("unput", "unputq", "unpay", "unpayq")
+MAIL: Final = "mail"
+BESIDE: Final = (*UNDOING, MAIL)
+"""Tools that no agent has: they undo what others did, or tell people that they are asked."""
+
+
 def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., Any]]:
     """``seconds``: time-outs; ``long``: settle times where a tool declares one."""
 
@@ -56,6 +62,21 @@ def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., An
     def payd(context: ToolContext, amount: int) -> Any:
         return outside.call_blocking(context, "payd", "external", {"amount": amount}, seconds)
 
+    def undoing(name: str, effect: str, settle: float) -> Callable[..., Any]:
+        async def call(context: ToolContext, amount: int, result: Any) -> Any:
+            told = {"amount": amount, "result": result}
+            return await outside.call(context, name, effect, told, settle)
+
+        return call
+
+    def unput(context: ToolContext, amount: int, result: Any) -> Any:
+        told = {"amount": amount, "result": result}
+        return outside.call_blocking(context, "unput", "idempotent", told, seconds)
+
+    async def mail(context: ToolContext, to: str, subject: str, text: str) -> Any:
+        told = {"to": to, "subject": subject, "text": text}
+        return await outside.call(context, MAIL, "external", told, seconds)
+
     async def found(context: ToolContext) -> Found | Answer:
         return await outside.query(context)
 
@@ -65,18 +86,31 @@ def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., An
     asks = "arguments.amount > 100"
     return [
         declare("look", calling("look", "read_only", seconds), effect="read_only"),
-        declare("put", put, effect="idempotent"),
+        declare("put", put, effect="idempotent", compensate="unput"),
         declare(
             "putq", calling("putq", "idempotent", long), found, effect="idempotent",
-            settle_seconds=long,
+            settle_seconds=long, compensate="unputq",
         ),
         declare("ship", ship, effect="idempotent"),
-        declare("pack", pack, effect="idempotent"),
-        declare("pay", calling("pay", "external", seconds), effect="external"),
+        declare("pack", pack, effect="idempotent", compensate="unput"),
+        declare(
+            "pay", calling("pay", "external", seconds), effect="external", compensate="unpay"
+        ),
         declare(
             "payq", calling("payq", "external", long), found, effect="external",
-            settle_seconds=long, approval=asks,
+            settle_seconds=long, approval=asks, compensate="unpayq",
         ),
         declare("payd", payd, found_blocking, effect="external"),
         declare("wild", calling("wild", "external", seconds)),
+        declare("unput", unput, effect="idempotent"),
+        declare(
+            "unputq", undoing("unputq", "idempotent", long), found, effect="idempotent",
+            settle_seconds=long,
+        ),
+        declare("unpay", undoing("unpay", "external", seconds), effect="external"),
+        declare(
+            "unpayq", undoing("unpayq", "external", long), found, effect="external",
+            settle_seconds=long, approval="always",
+        ),
+        declare(MAIL, mail, effect="external"),
     ]  # fmt: skip

@@ -20,6 +20,9 @@ from .crowd import questions, submit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
+AT_A_MAIL = "worker as a mail is taken"
+"""Between the mail server's yes and the worker's own word."""
+
 
 def of_run(mailbox: Mailbox, run_id: str) -> list[dict[str, Any]]:
     return [mail for mail in mailbox.mails() if mail["key"].startswith(f"{run_id}/")]
@@ -73,11 +76,12 @@ def test_a_question_a_reminder_and_an_escalation_are_one_mail_each(
 
 
 def test_no_mail_is_sent_twice_whoever_is_killed(crowd: Deployment, mailbox: Mailbox) -> None:
+    """What was on its way when its worker died may be lost: the run says `unknown`, never `sent`."""
     seed = random.randrange(10**6)
     chance = random.Random(seed)
     prefix = f"mail-{uuid.uuid4().hex[:6]}-"
     names = [f"{prefix}{number}" for number in range(24)]
-    kills = sorted((chance.uniform(0.1, 3), role) for role in ("worker", "engine", "worker"))
+    kills = sorted((chance.uniform(0.1, 3), role) for role in ("worker", "engine", AT_A_MAIL))
     print(f"\nseed {seed}: kills {[(round(at, 2), role) for at, role in kills]}")
     began = time.monotonic()
     moments = sorted(
@@ -87,7 +91,10 @@ def test_no_mail_is_sent_twice_whoever_is_killed(crowd: Deployment, mailbox: Mai
     for at, role, name in moments:
         crowd.until(lambda at=at: time.monotonic() >= began + at, "its time", every=0.005)
         if role:
-            crowd.until(lambda role=role: _killed(crowd, role), f"a {role} to kill")
+            if role == AT_A_MAIL:
+                count = len(mailbox.mails())
+                crowd.until(lambda n=count: len(mailbox.mails()) > n, "a mail", every=0.001)
+            crowd.until(lambda role=role: _killed(crowd, role.split()[0]), f"a {role} to kill")
         else:
             submit(crowd, [name], "told")
     crowd.until(lambda: questions(crowd, prefix) == set(names), "all questions", 40)
@@ -102,7 +109,6 @@ def test_no_mail_is_sent_twice_whoever_is_killed(crowd: Deployment, mailbox: Mai
         (outcome,) = outcomes[name]
         assert sent[name] == 1 or outcome != "sent", f"seed {seed}: {name} has no mail"
         assert sent[name] == 0 or outcome in ("sent", "unknown"), f"seed {seed}: {name}"
-    assert sum(sent.values()) > len(names) / 2
     for name in names:
         crowd.decide(f"{name}/a1", "cancel_run")
     for name in names:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 from perdure.connectors import ledger
 from perdure.streams.core import effects
+from perdure.streams.core.decide import notices, undoing
 from perdure.streams.core.policies import approval
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.cycle import Cycle
@@ -184,6 +186,66 @@ def commands_sent_twice(patch: Patch) -> None:
     patch.setattr(Outputs, "_command", twice)
 
 
+def failed_undoings_called_undone(patch: Patch) -> None:
+    """An undoing that somebody gave up counts as having undone."""
+    patch.setattr(undoing, "SUCCEEDED", {*undoing.SUCCEEDED, "failed", "in_doubt"})
+
+
+def undone_first_first(patch: Patch) -> None:
+    """What was done first is undone first."""
+
+    def first_done(run: Any) -> Any:
+        for n in range(run.header.inherited + 1, run.header.next_action):
+            action = run.action(n)
+            done = action.kind == "tool" and action.status == "succeeded"
+            if done and undoing._undoing_tool(run, action) is not None:
+                return action
+        return None
+
+    patch.setattr(undoing, "_last_done", first_done)
+
+
+def undone_twice(patch: Patch) -> None:
+    """An undoing that succeeded is made once more, as another action."""
+    finished = undoing._finished
+    begun: set[tuple[str, int]] = set()
+
+    def again(decision: Any, action: Any) -> None:
+        at = (decision.run.header.run_id, action.undoes)
+        if at in begun or action.status != "succeeded":
+            finished(decision, action)
+            return
+        begun.add(at)
+        undone = decision.run.action(action.undoes)
+        decision.run.header.undoing = 0
+        decision.run.writes["a", undone.n] = structs.replace(undone, status="succeeded")
+
+    patch.setattr(undoing, "_finished", again)
+
+
+def notices_sent_again(patch: Patch) -> None:
+    """A notice whose effect is unknown is sent again."""
+    decide = notices._again_or_never
+
+    def again(decision: Any, action: Any, error: dict[str, Any]) -> None:
+        decide(decision, action, {**error, "kind": "transient"})
+
+    patch.setattr(notices, "_again_or_never", again)
+    patch.setattr(notices, "may_have_happened", lambda *_: False)
+
+
+def notices_hold_up(patch: Patch) -> None:
+    """A notice under way counts as work of the run."""
+    from perdure.streams.core.state import Run
+
+    own = Run.open_actions
+
+    def with_notices(self: Run) -> Any:
+        return [*own(self), *(self.action(n) for n in self.header.notices)]
+
+    patch.setattr(Run, "open_actions", with_notices)
+
+
 def positions_go_back(positions: Mapping[Spot, Position]) -> dict[Spot, Position]:
     return {spot: Position(max(at.offset - 1, 0), at.metadata) for spot, at in positions.items()}
 
@@ -217,4 +279,9 @@ MUTANTS: tuple[Callable[[Patch], None], ...] = (
     settle_time_ignored,
     duplicates_taken,
     commands_sent_twice,
+    failed_undoings_called_undone,
+    undone_first_first,
+    undone_twice,
+    notices_sent_again,
+    notices_hold_up,
 )
