@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from perdure.streams.runtime.errors import Unanswered
 from perdure.streams.runtime.ports import End, GroupConsumer, Kafka, Polled, Position, Spot, Trouble
@@ -245,13 +245,29 @@ def is_stable(world: World, kafka: Kafka, group: str, spot: Spot) -> bool:
 
 def ends(world: World, kafka: Kafka, *asked: Spot) -> dict[Spot, int]:
     admin = kafka.admin()
-    answer = admin.ends(asked)
-    world.until(answer.done, "the ends")
-    return dict(answer.result())
+    return _told(world, lambda: admin.ends(asked), "the ends")
+
+
+def _told(world: World, ask: Callable[[], Any], what: str) -> dict[Spot, int]:
+    """Asked again while a broker is just becoming a partition's leader."""
+    found: dict[Spot, int] = {}
+    answer = ask()
+
+    def told() -> bool:
+        nonlocal answer
+        if not answer.done():
+            return False
+        try:
+            found.update(answer.result())
+        except Unanswered:
+            answer = ask()
+            return False
+        return True
+
+    world.until(told, what)
+    return found
 
 
 def starts(world: World, kafka: Kafka, *asked: Spot) -> dict[Spot, int]:
     admin = kafka.admin()
-    answer = admin.starts(asked)
-    world.until(answer.done, "the starts")
-    return dict(answer.result())
+    return _told(world, lambda: admin.starts(asked), "the starts")
