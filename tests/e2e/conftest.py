@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -65,7 +64,7 @@ def crowd(
             people={"ops": _people("ops", "ann", "bob"), "boss": _people("boss", "cas")},
             tools=[EXAMPLE / "tools.py"],
             watched=WATCHED,
-            PERDURE_CACHE_BYTES=os.environ.get("PERDURE_CACHE_BYTES", SMALL_CACHE),
+            PERDURE_CACHE_BYTES=SMALL_CACHE,
             REFUNDS_SMTP=f"127.0.0.1:{mailbox.port}",
         )
         yield made
