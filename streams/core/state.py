@@ -260,5 +260,11 @@ class Run:
     def action_id(self, n: int) -> str:
         return f"{self.header.run_id}/{n}"
 
+    def owns(self, action: Action) -> bool:
+        """Not so what was over when this run was forked: that has the other run's key."""
+        header = self.header
+        mine = action.key.startswith(f"{header.run_id}/") and action.key.endswith(header.nonce)
+        return mine or not header.forked_at
+
     def approval_id(self, n: int) -> str:
         return f"{self.header.run_id}/a{n}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from perdure.schemas.records import PlanAction
 
-from .harness import NOTHING_SENT, PlanStep, World, accepted, agent, refused, tool
+from .harness import NOTHING_SENT, PlanStep, World, accepted, agent, refused, rule, tool
 
 UNDO = {"parameters": {"type": "object", "properties": {"room": {}, "result": {}}}}
 
@@ -279,6 +279,17 @@ def test_a_fork_undoes_nothing_of_the_run_it_came_from() -> None:
     forked.answer(forked.command("unbook"), result={})
     assert [each["room"] for each in undone(forked)] == [1]
     assert forked.status == "failed"
+
+
+def test_a_fork_undoes_what_was_asked_about_before_it_and_done_by_it() -> None:
+    asked = rule(kind="action", tool="book")
+    source = saga(2, approvals=[asked])
+    forked = World(*source.tools.values(), agent_spec=source.agents["demo"])
+    accepted(forked.fork(source))
+    accepted(forked.decide("approve"))
+    forked.answer(forked.command("book"), result={})
+    forked.control("cancel", compensate=True)
+    assert [each["room"] for each in undone(forked)] == [0]
 
 
 def test_an_effect_found_while_it_undoes_is_undone_too() -> None:

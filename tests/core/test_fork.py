@@ -122,6 +122,63 @@ def test_an_open_question_is_asked_anew() -> None:
     assert forked.command("ask").idempotency_key == "r2/2/dcba4321"
 
 
+@pytest.mark.parametrize("kind", ["model", "builtin"])
+def test_a_call_proposed_and_not_yet_made_or_asked_is_taken_up(kind: str) -> None:
+    """A fork may begin between any two events, also of one decision."""
+    first = World(*TOOLS)
+    first.start()
+    first.reply(None, ("ask_user", {"question": "Which?"}))
+    forked = World(*TOOLS)
+    accepted(forked.fork(first, version_of(first, "action_proposed", kind=kind)))
+    if kind == "model":
+        assert forked.command("m").idempotency_key == "r2/1/dcba4321"
+    else:
+        assert (forked.approval().kind, forked.approval().question) == ("clarification", "Which?")
+        accepted(forked.decide("answer", "uma", answer="this"))
+        forked.reply("done")
+        assert forked.outcome().complete
+
+
+def test_a_reading_call_that_failed_and_was_not_asked_about_yet_is_made_again() -> None:
+    first = World(*TOOLS)
+    first.plan(PlanStep(id="a", tool="look"))
+    first.fails(first.command("look"), "unavailable", "NO_SUCH_TOOL")
+    assert first.approval().kind == "handover"
+    forked = World(*TOOLS)
+    accepted(forked.fork(first, version_of(first, "action_failed")))
+    forked.answer(forked.command("look"), result={})
+    assert forked.outcome().complete
+
+
+@pytest.mark.parametrize("word", ["cancel_run", "answer"])
+def test_between_a_decision_and_what_it_does_no_fork_begins(word: str) -> None:
+    first = World(*TOOLS)
+    first.start()
+    first.reply(None, ("ask", {}), ("ask_user", {"question": "Which?"}))
+    if word == "answer":
+        first.decide("answer", "uma", answer="this", approval_id="r1/a2")
+    else:
+        first.decide("cancel_run", "ann", approval_id="r1/a1", reason="no")
+    refused(World(*TOOLS).fork(first, version_of(first, "approval_decided")), "just decided")
+
+
+def test_a_notice_on_its_way_is_the_other_runs_and_people_hear_of_the_forks_question() -> None:
+    from perdure.schemas.records import Person
+
+    from .harness import NOTHING_SENT, agent, rule
+
+    ops = Person(members=["ann"], notify={"tool": "mail"})
+    spec = agent("ask", approvals=[rule(kind="action", approvers=["ops"])], people={"ops": ops})
+    first = World(*TOOLS, tool("mail", "external"), agent_spec=spec)
+    first.start()
+    first.reply(None, ("ask", {}))
+    first.answer(first.command("mail"), "failed", error=NOTHING_SENT)
+    forked = World(*TOOLS, tool("mail", "external"), agent_spec=spec)
+    accepted(forked.fork(first))
+    assert [(c.target, c.idempotency_key) for c in forked.sent] == [("mail", "r2/4/dcba4321")]
+    assert not [name for name in forked.header.timers if name == "act/3"]
+
+
 def test_a_question_half_answered_refuses() -> None:
 
     twice = agent("ask", approvals=[rule(kind="action", tool="ask", required=2)])

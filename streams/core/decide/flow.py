@@ -7,8 +7,10 @@ the derived status.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..lifecycle import FINAL, MOVING
-from ..planning import model_loop, plan
+from ..planning import builtin, model_loop, plan
 from ..state import Action
 from . import notices, undoing
 from .decision import Decision
@@ -56,10 +58,13 @@ def _request_ready(decision: Decision) -> None:
     for action in decision.run.open_actions():
         if action.status == "approved":
             request(decision, action.n)
+        elif action.status == "proposed":  # a fork began there, or it waits for its key's first
+            _PUT_FORWARD.get(action.kind, put_forward)(decision, action.n)
         elif action.kind == "builtin":
             _settled_meanwhile(decision, action)
-        elif action.status == "proposed":  # it waits for the call it shares its key with
-            put_forward(decision, action.n)
+
+
+_PUT_FORWARD: Final = {"builtin": builtin.put_forward, "model": request}
 
 
 def _settled_meanwhile(decision: Decision, action: Action) -> None:

@@ -52,6 +52,9 @@ def fork(
     if task.budget is not None:
         budget = lowered(_policy(run), task.budget)
         decision.emit("budget_changed", {"budget": msgspec.to_builtins(budget)})
+    for n in run.header.notices:  # the other run's; people hear of the fork's own questions anew
+        decision.emit("action_cancelled", {"n": n, "reason": "the run was forked"})
+    decision.opened.extend(run.header.asks)
     for action in run.open_actions():
         if action.status not in _RESTING:
             _take_up(decision, action)
@@ -99,11 +102,19 @@ def _state_refuses(run: Run) -> str | None:
             return f"{named} was approved and not yet called: choose an earlier version"
         if action.status not in _RESTING and action.effect != "read_only":
             return f"{named} writes and was open then: choose an earlier or later version"
+        if action.status == "waiting_approval" and not _asked(run, action.approval).open:
+            return f"{named} was just decided then: choose an earlier or later version"
     for n in header.asks:
         found = run.approval(n)
         if found is not None and found.decisions:
             return "fork_of.version: a question was half answered then: choose another version"
     return None
+
+
+def _asked(run: Run, n: int | None) -> Approval:
+    found = None if n is None else run.approval(n)
+    assert found is not None
+    return found
 
 
 def _later_refuses(run: Run, later: Sequence[RunEvent]) -> str | None:
@@ -176,7 +187,9 @@ def _policy(run: Run) -> Any:
 
 def _take_up(decision: Decision, action: Action) -> None:
     """A reading call that was under way: the fork makes it again."""
-    if action.status == "failed":  # held open by a question, which is open here too
+    if action.status == "failed":
+        if not any(action.n == _asked(decision.run, n).action for n in decision.run.header.asks):
+            request(decision, action.n)  # it was about to be asked about
         return
     error = {"kind": "transient", "code": "FORKED", "message": "the run was forked here"}
     data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": False}

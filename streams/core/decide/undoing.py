@@ -41,10 +41,11 @@ def go_on(decision: Decision) -> bool:
 def _last_done(run: Run) -> Action | None:
     """The completed action of this run's own that was completed last and can be undone."""
     found: Action | None = None
-    for n in range(run.header.inherited + 1, run.header.next_action):
+    for n in range(1, run.header.next_action):
         action = run.action(n)
         if (
             action.kind == "tool"
+            and run.owns(action)
             and action.status == "succeeded"
             and (action.twin is None or action.attempt)  # an adopted result is undone once
             and _undoing_tool(run, action) is not None

@@ -51,6 +51,12 @@ def propose(
     _ASKS[name](decision, n, arguments)
 
 
+def put_forward(decision: Decision, n: int) -> None:
+    """Ask what a proposed call asks: a fork may begin between the two."""
+    action = decision.run.action(n)
+    _ASKS[action.target](decision, n, decision.lookup.value(action.arguments))
+
+
 def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
     question = str(arguments["question"])
     moves.ask(
@@ -110,7 +116,7 @@ def _denied(run: Run, tool: Any) -> Action | None:
             and (action.error or {}).get("kind") == "permission"
             and tool in (None, action.target)
             and n not in asked
-            and n > run.header.inherited
+            and run.owns(action)
         ):
             return action
     return None
