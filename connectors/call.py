@@ -229,7 +229,9 @@ class Caller:
                 await self._resolve(command)
             keywords = tool.signature.check(command.arguments)
         except InvalidArguments as error:
-            return self._failed(call, Failure("invalid_arguments", error.code or "", str(error)))
+            # Our own word, not the service's: another worker's schema may have let it through.
+            kind = "unavailable" if call.made_before else "invalid_arguments"
+            return self._failed(call, Failure(kind, error.code or "", str(error)))
         except (BlobError, OSError) as error:
             return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
         except (TypeError, ValueError) as error:
@@ -326,12 +328,20 @@ class Caller:
         _raise_unsaved(await saved)
         call.saved = True
         call.assignment.post(Progressed(call, encode(answer.progress).decode()))
-        self._lives(call)
+        if call.effect != "external":
+            await self.lives(call)
 
-    def _lives(self, call: Call) -> None:
-        """A call that tells how far it is has its time anew, here as in the engine."""
+    async def lives(self, call: Call) -> None:
+        """A call that tells how far it is has its time anew, here as in the engine. An external one
+        only once its ledger says so, and while the partition is ours: whoever takes it over waits
+        no longer than what stands there."""
         seconds = call.command.timeout_seconds
-        if not call.calling or call.limit is None or call.limit.expired():
+        if (
+            not call.assignment.alive
+            or not call.calling
+            or call.limit is None
+            or call.limit.expired()
+        ):
             return
         call.limit.reschedule(asyncio.get_running_loop().time() + seconds)
         if call.context is not None:

@@ -163,6 +163,8 @@ class External:
         entry = ledger.find(ctx, *ident)
         if entry is not None and entry.state == "started":
             ledger.start(ctx, *ident, msgspec.structs.replace(entry, at=ctx.now))
+            lives = functools.partial(self._caller.lives, event.call)
+            ctx.after_commit(functools.partial(self._executor.spawn, lives))
 
     def ended(self, ctx: Context, event: Ended) -> None:
         """Result and ``finished``, in one transaction; unless it was settled meanwhile."""

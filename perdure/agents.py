@@ -25,7 +25,7 @@ from perdure.schemas.records import (
     Window,
 )
 from perdure.streams.core import cel
-from perdure.streams.core.policies.approval import ALLOWED
+from perdure.streams.core.policies.approval import ALLOWED, POLICY_MAY
 
 
 class AgentsError(Exception):
@@ -150,7 +150,7 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
 def _check_rule(where: str, rule: ApprovalRule) -> None:
     allowed = {"cancel_run", "escalate"}
     for kind in [rule.kind] if rule.kind else list(ALLOWED):
-        allowed |= set(ALLOWED[kind])
+        allowed |= POLICY_MAY[kind]
     if rule.on_timeout not in allowed:
         raise AgentsError(
             f"{where}.on_timeout: {rule.on_timeout!r} is not one of {', '.join(sorted(allowed))}"

@@ -79,6 +79,8 @@ def read_keys(text: bytes) -> dict[str, list[OKPKey]]:
     try:
         plain = parse(text)
         entries = plain["keys"]
+        if not isinstance(entries, list):
+            raise TypeError("keys is no list")
     except (RecordError, KeyError, TypeError) as error:
         raise BadKeys(f'is no JWKS ({{"keys": [...]}}): {error}') from error
     found: dict[str, list[OKPKey]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from typing import Final
 
 from perdure.schemas import topics
 from perdure.settings import Settings
@@ -19,6 +20,9 @@ from perdure.streams.runtime.rocksdb import RocksStores
 
 from .console import FAILED, USAGE, leave, line, say
 from .terminal import is_terminal, safe
+
+_WAITING_MS: Final = 600_000
+"""Before the last event: a task that no event tells of waited for its agent, 10 s at most."""
 
 
 def rebuild(made: Settings, yes: bool, as_json: bool) -> None:
@@ -39,7 +43,9 @@ def rebuild(made: Settings, yes: bool, as_json: bool) -> None:
         work = Restoring(kafka, producer, count, group, lambda: time.time_ns() // 1_000_000, say)
         try:
             parts = [_partition(work, number, as_json) for number in range(count)]
-            read_again(made.client_conf(), made.topic_prefix, topics.TASKS, count)
+            last = max((part.last_at for part in parts), default=0)
+            since = max(last - _WAITING_MS, 0)
+            read_again(made.client_conf(), made.topic_prefix, topics.TASKS, count, since)
             stores = RocksStores(runtime.directory(topics.ENGINE))
             for number in range(count):
                 work.finish(number)

@@ -177,12 +177,23 @@ class Admin:
 
     def starts(self, spots: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Where the logs begin."""
+        return self._offsets(spots, OffsetSpec.earliest())
+
+    def at_time(self, spots: Sequence[TopicPartition], since: int) -> list[TopicPartition]:
+        """Of the first records at or after ``since`` (ms); the end where there is none."""
+        found = self._offsets(spots, OffsetSpec.for_timestamp(since))
+        late = [TopicPartition(s.topic, s.partition) for s in found if s.offset < 0]
+        return [s for s in found if s.offset >= 0] + self._offsets(late, OffsetSpec.latest())
+
+    def _offsets(self, spots: Sequence[TopicPartition], which: OffsetSpec) -> list[TopicPartition]:
+        if not spots:
+            return []
         futures = self._client.list_offsets(
-            {spot: OffsetSpec.earliest() for spot in spots}, request_timeout=self.timeout
+            dict.fromkeys(spots, which), request_timeout=self.timeout
         )
         found = []
         for spot, future in futures.items():
-            with self._told(f"find the start of {spot.topic}-{spot.partition}"):
+            with self._told(f"find an offset of {spot.topic}-{spot.partition}"):
                 found.append(TopicPartition(spot.topic, spot.partition, future.result().offset))
         return found
 

@@ -66,8 +66,10 @@ def _concerned(topic: str, name: str) -> tuple[str, tuple[str, ...], bool]:
     raise Refused(f"{name}: {topic} is no input and no changelog of Perdure's")
 
 
-def read_again(connection: Connection, prefix: str, topic: str, partitions: int) -> None:
-    """The engines take an input from its log's start again; none may be running."""
+def read_again(
+    connection: Connection, prefix: str, topic: str, partitions: int, since: int
+) -> None:
+    """The engines take an input again from ``since`` (ms) on; none may be running."""
     admin = Admin(connection)
     spots = [TopicPartition(prefix + topic, number) for number in range(partitions)]
-    admin.set_offsets(f"{prefix}perdure.{topics.ENGINE}", admin.starts(spots))
+    admin.set_offsets(f"{prefix}perdure.{topics.ENGINE}", admin.at_time(spots, since))

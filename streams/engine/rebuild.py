@@ -3,7 +3,7 @@
 Folding a run's events gives its state; what else the store holds of a run follows from it: its
 timers, the verdicts of accepted requests (their ids stand in the events), the stub of a run that
 would have been purged by now. Not in the events, and so not made again: tasks that waited for
-their agent (they are read again from agent.tasks), requests held for a task that had not come
+their agent (the newest of agent.tasks are read again), requests held for a task that had not come
 (30 s at most), and what was parked for a quarantined run, which is no longer quarantined.
 """
 
@@ -16,7 +16,7 @@ from perdure.schemas.records import RunEvent
 from perdure.streams.core.apply import follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
-from perdure.streams.core.state import Run
+from perdure.streams.core.state import Header, Run
 from perdure.streams.runtime.timers import timer_key
 
 from . import layout
@@ -24,35 +24,27 @@ from .checkpoints import snapshot_of
 from .processor import STUB_RETENTION_MS
 
 TIMER_SET: Final = b"\x01"
-_COMMANDS: Final = {
-    "ending_started": "cancel",
-    "run_paused": "pause",
-    "run_resumed": "resume",
-    "message_received": "message",
-    "budget_changed": "extend",
-    "status_changed": "retry",
-}
-"""What a control request that was accepted led to first, and its name."""
 
 
 class Rebuilt:
     """One partition's runs, folded as their events come. ``now`` (ms) tells which are past keeping.
 
-    Runs under way and runs that ended in the last 7 days are held in memory, others as a stub.
+    All runs of the partition are held in memory until they are written: one that has ended may go on.
     """
 
     def __init__(self, now: int) -> None:
         self._now = now
         self._runs: dict[str, Run] = {}
-        self._stubs: dict[str, tuple[layout.Stub, int]] = {}
+        self._unreadable: dict[str, str] = {}  # broken runs: their ids stay taken
         self._verdicts: dict[str, dict[str, layout.Remembered]] = {}
         self.broken: dict[str, str] = {}
         """Runs whose history can't be folded, and why: they are not in what is made."""
         self.events = 0
+        self.last_at = 0
 
     @property
     def runs(self) -> int:
-        return len(self._runs) + len(self._stubs)
+        return len(self._runs)
 
     @property
     def under_way(self) -> int:
@@ -61,6 +53,7 @@ class Rebuilt:
     def take(self, event: RunEvent) -> None:
         """The next event of its run. One that does not fit breaks that run alone."""
         self.events += 1
+        self.last_at = max(self.last_at, event.at)
         run_id = event.run_id
         if run_id in self.broken:
             return
@@ -75,17 +68,16 @@ class Rebuilt:
                 )
         if problem is not None or run is None:
             self.broken[run_id] = str(problem)
-            for known in (self._runs, self._stubs, self._verdicts):
-                known.pop(run_id, None)  # type: ignore[attr-defined]
+            known = self._runs.pop(run_id, None)
+            data = event.data if isinstance(event.data, dict) else {}
+            self._unreadable[run_id] = (
+                str(data.get("digest", "")) if known is None else known.start.digest
+            )
+            self._verdicts.pop(run_id, None)
             return
         self._remember(run, event)
-        purge_at = run.header.timers.get("purge")
-        if run.header.status in FINAL and purge_at is not None and purge_at <= self._now:
-            self._to_stub(run, purge_at)
 
     def _problem(self, run: Run | None, event: RunEvent) -> str | None:
-        if event.run_id in self._stubs:
-            return f"version {event.version} came after the run was past keeping"
         version, head = (0, "") if run is None else (run.header.version, run.header.hash)
         if event.version != version + 1:
             return f"version {event.version} where {version + 1} must follow: events are missing"
@@ -96,33 +88,29 @@ class Rebuilt:
     def _remember(self, run: Run, event: RunEvent) -> None:
         data: Any = event.data
         request_id = data.get("request_id") if isinstance(data, dict) else None
-        if request_id is None:
-            return
+        if request_id is None or event.version <= run.header.forked_at:
+            return  # the copies of a fork are answers to requests to another run
         if event.type == "approval_decided":
             reason = data["decision"]
             approval = run.approval(data["n"])
             if not data["closes"] and approval is not None:
                 reason = f"counted: {len(approval.decisions)} of {approval.required}"
         else:
-            reason = _COMMANDS.get(event.type, "")
+            reason = data.get("request", "")
         made = layout.Remembered(
             request_id=request_id, accepted=True, reason=reason, version=event.version, at=event.at
         )
         self._verdicts.setdefault(event.run_id, {})[request_id] = made
 
-    def _to_stub(self, run: Run, purge_at: int) -> None:
-        header = run.header
-        stub = layout.Stub(
-            digest=run.start.digest, status=header.status, version=header.version, hash=header.hash
-        )
-        self._stubs[header.run_id] = stub, purge_at + STUB_RETENTION_MS
-        del self._runs[header.run_id]
-        self._verdicts.pop(header.run_id, None)
-
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of the changelog."""
         encode = layout.Codecs().encode
         for run_id, run in self._runs.items():
+            purge_at = run.header.timers.get("purge")
+            if run.header.status in FINAL and purge_at is not None and purge_at <= self._now:
+                header = run.header
+                yield from _stub(encode, run_id, run.start.digest, header, purge_at)
+                continue
             for key, value in snapshot_of(run):
                 yield key, encode(key, value)
             for name, due in run.header.timers.items():
@@ -130,7 +118,19 @@ class Rebuilt:
             for request_id, verdict in self._verdicts.get(run_id, {}).items():
                 key = layout.remembered(run_id, request_id)
                 yield key, encode(key, verdict)
-        for run_id, (stub, until) in self._stubs.items():
-            key = layout.stub(run_id)
-            yield key, encode(key, stub)
-            yield timer_key(until, f"{run_id}/stub".encode()), TIMER_SET
+        for run_id, digest in self._unreadable.items():
+            yield from _stub(encode, run_id, digest, None, self._now)
+
+
+def _stub(
+    encode: Any, run_id: str, digest: str, header: Header | None, since: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """What keeps an id taken: of a run past keeping, or of one that can't be folded."""
+    stub = layout.Stub(digest=digest, status="unreadable", version=0, hash="")
+    if header is not None:
+        stub = layout.Stub(
+            digest=digest, status=header.status, version=header.version, hash=header.hash
+        )
+    key = layout.stub(run_id)
+    yield key, encode(key, stub)
+    yield timer_key(since + STUB_RETENTION_MS, f"{run_id}/stub".encode()), TIMER_SET

@@ -2,7 +2,7 @@
 
 A mark on the changelog says that a partition is being made, so that an engine started too soon,
 or after a rebuild that broke off, refuses it. Keys that the events do not account for are
-deleted; agent.tasks is read again from its start, where known tasks are ignored.
+deleted; the newest of agent.tasks are read again, where known tasks are ignored.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Made:
     events: int
     runs: int
     under_way: int
+    last_at: int
     records: int
     deleted: int
     broken: dict[str, str]
@@ -85,7 +86,14 @@ class Restoring:
         written = self._write(number, self._kept(found, stale))
         deleted = self._write(number, ((key, None) for key in sorted(stale)))
         return Made(
-            number, found.events, found.runs, found.under_way, written, deleted, found.broken
+            number,
+            found.events,
+            found.runs,
+            found.under_way,
+            found.last_at,
+            written,
+            deleted,
+            found.broken,
         )
 
     def finish(self, number: int) -> None:
@@ -101,7 +109,7 @@ class Restoring:
             yield key, value
 
     def _offsets(self, number: int) -> StoredOffsets:
-        """Of the inputs: those of the group where it has any; agent.tasks from its start."""
+        """Of the inputs: those of the group where it has any, else the log's start."""
         spots = [Spot(topic, number) for topic in self._topics]
         starts = answered(self._admin.starts(spots))
         known: Mapping[Spot, Position] = answered(self._admin.committed(self._group, spots, True))
@@ -109,8 +117,7 @@ class Restoring:
         inputs = {}
         for spot in spots:
             at = known.get(spot)
-            again = spot.topic == topics.TASKS or at is None
-            inputs[spot.topic] = (starts[spot] if again or at is None else at.offset, "")
+            inputs[spot.topic] = (starts[spot] if at is None else at.offset, "")
         return StoredOffsets(self._partitions, self._now(), inputs, dict(ids))
 
     def _write(self, number: int, records: Any) -> int:

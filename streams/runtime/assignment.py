@@ -129,7 +129,9 @@ class OwnedPartition:
     def positions(self) -> dict[Spot, Position]:
         """Of all inputs: a transaction without offsets would be fenced by nothing."""
         return {
-            Spot(topic, self.partition): Position(offsets.committed, offsets.note(self._owner))
+            Spot(topic, self.partition): Position(
+                offsets.committed, offsets.note(self._owner, self.unwritten)
+            )
             for topic, offsets in self.offsets.items()
         }
 

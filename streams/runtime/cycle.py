@@ -192,6 +192,9 @@ class Cycle:
         producer = self._producer
         changelog = self._processor.changelog
         written: dict[OwnedPartition, int] = {}
+        first = [own for own in work.staged if own.unwritten]
+        for own in first:  # from this transaction on its state can be lost
+            own.unwritten = False
         producer.begin()
         try:
             positions = {}
@@ -211,6 +214,8 @@ class Cycle:
             producer.send_offsets(positions, self._consumer.membership())
             producer.commit()
         except Aborted:
+            for own in first:
+                own.unwritten = True
             producer.abort()
             raise
         for own in work.touched():
@@ -288,7 +293,6 @@ class Cycle:
                 self._members.corrupt(own, e)
                 continue
             own.timers.set(overlay.earliest_timer)
-            own.unwritten = False
             own.state.committed()
 
     def _settled(self, work: Work) -> None:

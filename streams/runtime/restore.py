@@ -253,12 +253,13 @@ class Restoration:
 
     def _refuse_lost_state(self) -> None:
         """The first transaction of a partition's life writes an entry, before any input is passed.
-        Inputs that were read and no entry: the changelog was deleted, and the state with it."""
+        Inputs that were taken and no entry: the changelog was deleted, and the state with it."""
         name = f"{self._spot.topic}-{self._spot.partition}"
+        notes = {spot: read_note(at.metadata) for spot, at in self._committed.items()}
         read = [
             f"{spot.topic} up to {at.offset}"
             for spot, at in self._committed.items()
-            if at.offset > self._starts[spot] and read_note(at.metadata).id
+            if notes[spot].id and not notes[spot].new  # also where retention has caught up with it
         ]
         if not read:
             return

@@ -365,7 +365,7 @@ def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -
     for _ in range(10):
         world.step()
     stopped = world.cycle._members.stopped[0]
-    assert "holds no state, but the inputs have been read (left up to 1)" in stopped
+    assert "holds no state, but the inputs have been read (left up to 1, " in stopped
     assert "--accept-loss counting.changelog-0" in stopped
     # The same offsets without our note are an operator's: go on without the state.
     world.kafka.committed_offsets = {
@@ -384,3 +384,29 @@ def test_a_rebuild_that_was_not_finished_stops_the_partition(tmp_path: Path) -> 
     for _ in range(10):
         world.step()
     assert "not finished: run it again" in world.cycle._members.stopped[0]
+
+
+def test_lost_state_is_noticed_where_retention_has_reached_what_was_read(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count).live()
+    world.put(b"{}")
+    world.step()
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.kafka.starts_at = {spot: at.offset for spot, at in world.kafka.positions.items()}
+    world.kafka.log.clear()
+    world.stores = MemoryStores()
+    world.start()
+    for _ in range(10):
+        world.step()
+    assert "holds no state" in world.cycle._members.stopped[0]
+
+
+def test_a_death_before_the_first_transaction_loses_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count)
+    world.kafka.faults["begin"] = ProducerFenced("killed here")
+    with pytest.raises(ProducerFenced):
+        for _ in range(10):
+            world.step()
+    assert world.kafka.positions, "its id stands beside the offsets"
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.start()
+    world.live()

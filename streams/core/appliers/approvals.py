@@ -121,6 +121,8 @@ def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         _escalate(run, data)
         return
     approval = close_ask(run, data["n"], "policy:timeout")
+    if approval.kind == "handover":
+        run.header.invalid = 0
     if approval.kind == "authority":
         word = data["decision"]
         _authority(run, event, approval, word, "policy:timeout", "nobody decided in time")

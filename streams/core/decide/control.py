@@ -30,7 +30,7 @@ def on_control(run: Run, message: Control, now: int, lookup: Lookup) -> Decision
     if handler is None:
         return Refusal(f"{request.command} is not supported by this version")
     decision = Decision.on(run, now, lookup)
-    decision.request_id = message.request_id
+    decision.request, decision.request_id = request.command, message.request_id
     refused = handler(decision, request, f"user:{request.by or 'unknown'}")
     if refused is not None:
         return refused

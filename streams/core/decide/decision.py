@@ -58,7 +58,17 @@ class Refusal:
 class Decision:
     """Events and the run they make. Each event is applied as it is emitted, exactly once."""
 
-    __slots__ = ("copied", "events", "lookup", "now", "opened", "request_id", "run", "verdict")
+    __slots__ = (
+        "copied",
+        "events",
+        "lookup",
+        "now",
+        "opened",
+        "request",
+        "request_id",
+        "run",
+        "verdict",
+    )
 
     def __init__(self, run: Run, now: int, lookup: Lookup) -> None:
         self.run = run
@@ -66,6 +76,7 @@ class Decision:
         self.lookup = lookup
         self.events: list[RunEvent] = []
         self.verdict = ""
+        self.request = ""
         self.request_id: str | None = None
         """Of the request that is decided on: noted in the first event, for `perdure rebuild`."""
         self.opened: list[int] = []
@@ -107,7 +118,7 @@ class Decision:
     ) -> None:
         header = self.run.header
         if self.request_id is not None:
-            data = {**data, "request_id": self.request_id}
+            data = {**data, "request_id": self.request_id, "request": self.request}
             self.request_id = None
         event = events.make(
             run=header,

@@ -118,7 +118,7 @@ def propose(
 
 
 def _declared(tool: ToolSpec, arguments: Any) -> str | None:
-    if not tool.key:
+    if not tool.key or not isinstance(arguments, dict):
         return None
     return keys.declared(tool.name, canonical({name: arguments.get(name) for name in tool.key}))
 

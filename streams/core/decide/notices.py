@@ -95,6 +95,8 @@ def _arguments(
         "occasion": occasion,
     }
     made: dict[str, Any] = cel.fill(given, {"approval": about})
+    if not isinstance(made, dict):
+        raise cel.ExpressionError("arguments give no object")
     known = tool.parameters.get("properties", {})
     heading = {"opened": "", "reminder": "Reminder: ", "escalated": "Escalated: "}[occasion]
     text = "\n".join(
@@ -142,7 +144,11 @@ def answered(decision: Decision, action: Action, message: ActionResult) -> None:
 
 def overdue(decision: Decision, action: Action) -> None:
     """A notice's timer: its wait is over, or nobody has answered."""
-    if action.status == "backing_off":
+    problem = decision.lookup.queue_problem(action.queue)
+    if action.status == "backing_off" and problem is not None:
+        error = {"kind": "unavailable", "code": "NO_QUEUE", "message": problem}
+        _close(decision, action.n, error)
+    elif action.status == "backing_off":
         request(decision, action.n)
     else:
         error = {"kind": "unknown", "code": "no_answer", "message": "no answer came in time"}

@@ -14,6 +14,9 @@ from ..decide.decision import Decision
 from ..policies import approval as approvals
 from ..state import Action, Run
 
+_SAID: Final = 20_000
+"""Characters of what a model says to a person; the call has all of it."""
+
 
 def propose(
     decision: Decision,
@@ -38,7 +41,7 @@ def propose(
             "step": step,
             "target": name,
             "queue": "",
-            "arguments": arguments,
+            "arguments": decision.lookup.keep(arguments),
             "effect": "read_only",
             "key": keys.idempotency_key(header.run_id, n, header.nonce),
             "timeout_seconds": 0.0,
@@ -58,7 +61,7 @@ def put_forward(decision: Decision, n: int) -> None:
 
 
 def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
-    question = str(arguments["question"])
+    question = str(arguments["question"])[:_SAID]
     moves.ask(
         decision,
         "clarification",
@@ -70,7 +73,7 @@ def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
 
 
 def _hand_over(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
-    reason = str(arguments["reason"])
+    reason = str(arguments["reason"])[:_SAID]
     moves.ask(
         decision,
         "handover",
@@ -99,7 +102,7 @@ def _ask_authority(decision: Decision, n: int, arguments: dict[str, Any]) -> Non
         approvals.shown(f"Allow {denied.target}, which was refused", 200),
         action=denied,
         question="Approve to make the call again in your name, or reject.",
-        reason=str(arguments["reason"]),
+        reason=str(arguments["reason"])[:_SAID],
         fired={"error": denied.error},
         asked_by=n,
     )
