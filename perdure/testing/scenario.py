@@ -26,6 +26,7 @@ from perdure.schemas.records import (
 
 from .broker import BrokerDown
 from .faults import Faults
+from .forks import Forks
 from .invariants import Asked, Judge
 from .model import ChanceModel
 from .outside import FORBIDDEN, UNLUCKY, Habits, Outside
@@ -110,6 +111,8 @@ class Scenario:
         self.world.apply(*self.agents)
         self.chaos = chance.uniform(*CHAOS_SECONDS)
         self._more = 2 if taken_over else 0
+        self.forks = Forks(self.world, random.Random(f"{seed}/forks"))
+        self.judge.more.append(lambda: self.forks.misjudged(self.judge.runs, self.asked.tasks))
         self._clients()
         Faults(self.world, self.chaos, jumps, random.Random(f"{seed}/faults"), taken_over)
 
@@ -166,6 +169,23 @@ class Scenario:
             self.world.later(chance.uniform(1.0, self.chaos), self._steer)
         for _ in range(chance.choice((0, 0, 1))):
             self.world.later(chance.uniform(0.0, self.chaos), self._garbage)
+        for _ in range(chance.choice((0, 0, 0, 1, 2))):
+            self.world.later(chance.uniform(0.2 * self.chaos, 1.2 * self.chaos), self._fork)
+
+    def _fork(self) -> None:
+        """Some run goes on from some version of its past, beside itself."""
+        if self.world.broker.is_down:
+            self.world.later(1.0, self._fork)
+            return
+        task = self.forks.task(self.judge.runs)
+        if task is None:
+            return
+        run_id, of = task["task_id"], task["fork_of"]
+        there = self.people.send(topics.TASKS, task, run_id)
+        if there is not None:
+            self.world.say(f"client: {run_id} of {of['run_id']} at {of['version']}")
+            self.asked.tasks[run_id] = "either"
+            self.asked.may_be_buried.add((topics.TASKS, *there))
 
     def _client(self, run_id: str) -> Callable[[], None]:
         chance = self.chance
