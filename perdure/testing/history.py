@@ -44,6 +44,7 @@ ACTION: Final[dict[str, set[str]]] = {
 }  # fmt: skip
 ENDED: Final = ("done", "failed", "cancelled")
 MOVING: Final = ("requested", "started", "unknown", "querying", "backing_off")
+OVER: Final = ("succeeded", "rejected", "cancelled", "skipped")
 _BECOMES: Final = {
     "action_requested": "requested",
     "action_succeeded": "succeeded",
@@ -89,11 +90,14 @@ class RunHistory:
         """Of an action that was to be undone: the action that undoes it."""
         self.notified: dict[int, str] = {}
         """By notice: what was said became of it."""
+        self.inherited: dict[int, str] = {}
+        """Of a fork: actions that were over when it began, and what they are in the run it is of."""
         self.steps = 0
         self.tokens = 0
         self.wrong: list[str] = []
         self._undoable: set[tuple[str, str]] = set()
         self._done_at: dict[int, int] = {}
+        self._fork_of: dict[str, Any] | None = None
         self._seen = seen
 
     def _no(self, invariant: int, text: str) -> None:
@@ -109,7 +113,7 @@ class RunHistory:
         if kind == "run_started" or kind == "budget_changed":
             self.budget = data["budget"]
             if kind == "run_started":
-                self._undoable = undoable(data)
+                self._undoable, self._fork_of = undoable(data), data.get("fork_of")
         elif kind == "step_started":
             self._step(data)
         elif kind in ("status_changed", "run_finished"):
@@ -137,6 +141,8 @@ class RunHistory:
             self._undone(data["n"], data["action"], data["status"])
         self._action(kind, data, event["at"])
         self._question(kind, data)
+        if self._fork_of is not None and self.version == self._fork_of["version"]:
+            self._forked(self._fork_of["run_id"])
 
     def _chain(self, event: dict[str, Any]) -> None:
         if event["version"] != self.version + 1:
@@ -186,6 +192,8 @@ class RunHistory:
             self.queried[n, data["attempt"]] += 1
         elif kind == "action_succeeded":
             self.actions[n]["by_hand"] = data.get("attempt") is None
+        elif kind in ("action_failed", "action_in_doubt"):
+            self.actions[n]["held"] = not data["closed"]
         if becomes == "succeeded":
             self._done_at[n] = event_at
         if kind in _CLOSES_QUESTIONS:
@@ -262,6 +270,15 @@ class RunHistory:
             return "it is running, and waits for nobody but a person"
         return None
 
+    def _forked(self, source: str) -> None:
+        """What stood here so far is another run's work."""
+        self.requested.clear()
+        self.queried.clear()
+        self.cancels.clear()
+        for n, action in self.actions.items():
+            if action["kind"] == "notice" or action["status"] in OVER:
+                self.inherited[n] = f"{source}/{n}"
+
     # --- undoing -------------------------------------------------------------------------------
 
     def _to_undo(self) -> list[int]:
@@ -270,6 +287,7 @@ class RunHistory:
             n
             for n, action in self.actions.items()
             if action["status"] == "succeeded"
+            and n not in self.inherited
             and (
                 ("tool", action["target"]) in self._undoable
                 or ("step", action.get("step_id")) in self._undoable
@@ -282,6 +300,8 @@ class RunHistory:
             self._no(5, f"action {n} is being undone while the run is {self.status}")
         if self.undoing:
             self._no(3, f"action {n} is being undone while {self.undoing} still undoes")
+        if n in self.inherited:
+            self._no(3, f"action {n} is another run's, and is being undone")
         if n in self.undone_by:
             self._no(3, f"action {n} is being undone a second time")
         if self.actions[by]["kind"] != "compensation":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -79,6 +79,8 @@ class Judge:
         self._positions: dict[tuple[str, Any], int] = {}
         self._looks = 0
         self.unfinished = 0
+        self.more: list[Callable[[], Iterable[str]]] = []
+        """What else is judged at rest."""
 
     # --- after each step -----------------------------------------------------------------------
 
@@ -160,6 +162,8 @@ class Judge:
         )
         for check in checks:
             check()
+        for each in self.more:
+            self.wrong.extend(each())
         return self.wrong
 
     def _no(self, text: str) -> None:
@@ -197,7 +201,8 @@ class Judge:
                         continue
                     n = int(action_id.rpartition("/")[2])
                     by_hand = run.actions[n].get("by_hand", False)
-                    if name in DONE and not happened[action_id] and not by_hand:
+                    was = self._origin(action_id)
+                    if name in DONE and not happened[was] and not by_hand:
                         self._no(f"3: {action_id} is {name} and did not happen")
                     if name == "not_completed" and happened[action_id]:
                         self._no(f"3: {action_id} is not completed and happened")
@@ -208,6 +213,12 @@ class Judge:
             if count > 1:
                 self._no(f"2: {key} happened {count} times")
 
+    def _origin(self, action_id: str) -> str:
+        """Where an action happened: a fork's finished ones in the run it is of."""
+        run_id, _, n = action_id.rpartition("/")
+        found = self.runs[run_id].inherited.get(int(n))
+        return action_id if found is None else self._origin(found)
+
     def _approved_calls_only(self) -> None:
         """6: what asks was answered yes before it ran, and what ran is what was shown."""
         keys: dict[str, str] = {}
@@ -215,6 +226,10 @@ class Judge:
             action_id, key = command["action_id"], command["idempotency_key"]
             if keys.setdefault(action_id, key) != key:
                 self._no(f"2: two keys for {action_id}")
+            if not key.startswith(f"{command['run_id']}/"):
+                self._no(f"2: {action_id} is called with another run's key {key}")
+            if self._origin(action_id) != action_id:
+                self._no(f"2: {action_id} is called, and was {self._origin(action_id)}'s call")
             if command["verb"] != "call" or command["run_id"] not in self.runs:
                 continue
             run = self.runs[command["run_id"]]

@@ -29,7 +29,7 @@ def misinformed(runs: Mapping[str, RunHistory], outside: Outside) -> Iterator[st
     for run_id, run in runs.items():
         begun: Counter[tuple[int, str, str]] = Counter()
         for n, action in run.actions.items():
-            if action["kind"] != "notice":
+            if action["kind"] != "notice" or n in run.inherited:
                 continue
             begun[action["ask"], action["group"], action["occasion"]] += 1
             if action["occasion"] == "reminder":

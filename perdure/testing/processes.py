@@ -36,6 +36,7 @@ from .broker.process import Process
 from .clock import ProcessClock, TrueTime
 from .disk import Disk, SimStores
 from .executor import Killed, SimExecutor
+from .histories import SimHistories
 from .points import WatchedConsumer, WatchedKafka, pointed
 
 DRAIN_SECONDS: Final = 60.0
@@ -340,7 +341,7 @@ def engine(queue_problem: Callable[[str], str | None]) -> MakeProcessors:
     def make(life: Life) -> Sequence[Processor]:
         ids = dict(life.kafka.admin().topic_ids([topics.TASKS]).result())
         outputs = Outputs(Blobs("memory://perdure-simulation"))
-        made: Any = EngineProcessor(outputs, ids.__getitem__, queue_problem)
+        made: Any = EngineProcessor(outputs, ids.__getitem__, queue_problem, SimHistories(life))
         return [made]
 
     return make

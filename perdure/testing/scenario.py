@@ -26,6 +26,7 @@ from perdure.schemas.records import (
 
 from .broker import BrokerDown
 from .faults import Faults
+from .forks import Forks
 from .invariants import Asked, Judge
 from .model import ChanceModel
 from .outside import FORBIDDEN, UNLUCKY, Habits, Outside
@@ -110,6 +111,10 @@ class Scenario:
         self.world.apply(*self.agents)
         self.chaos = chance.uniform(*CHAOS_SECONDS)
         self._more = 2 if taken_over else 0
+        self.forks = Forks(self.world, random.Random(f"{seed}/forks"))
+        self.judge.more.append(lambda: self.forks.misjudged(self.judge.runs, self.asked.tasks))
+        self._coming = 0
+        """Tasks that somebody still means to submit."""
         self._clients()
         Faults(self.world, self.chaos, jumps, random.Random(f"{seed}/faults"), taken_over)
 
@@ -133,7 +138,8 @@ class Scenario:
             self.world.later(self.chance.uniform(1.0, 20.0), self._steer)
             last = world.events_run + REST_EVENTS
             rested = world.run_until(
-                lambda: bool(judge.wrong) or judge.at_rest or world.events_run > last, REST_SECONDS
+                lambda: bool(judge.wrong) or self._at_rest() or world.events_run > last,
+                REST_SECONDS,
             )
             rested = rested and world.events_run <= last
             if judge.wrong:
@@ -143,18 +149,20 @@ class Scenario:
                 return [*judge.judge(), "1: it does not come to rest"]
             # A failed run may be tried again meanwhile; requests held for an unknown run wait 30 s.
             world.run_until(lambda: bool(judge.wrong), 25.0)
-            world.run_until(lambda: bool(judge.wrong) or judge.at_rest, 3600.0)
+            world.run_until(lambda: bool(judge.wrong) or self._at_rest(), 3600.0)
             # A partition's time never goes back: after a clock's jump it may stand still that long.
             world.run_until(lambda: bool(judge.wrong), 1300.0 if self._jumps else 45.0)
             return judge.judge()
+
+    def _at_rest(self) -> bool:
+        return not self._coming and self.judge.at_rest
 
     def _nudge(self) -> None:
         """Somebody sees to it that no run stays paused."""
         for run_id, run in self.judge.runs.items():
             if run.paused and run.status not in ("done", "failed", "cancelled"):
                 self.people.control(run_id, "resume")
-        if not self.judge.at_rest:
-            self.world.later(60.0, self._nudge)
+        self.world.later(60.0, self._nudge)
 
     # --- what clients do -----------------------------------------------------------------------
 
@@ -162,10 +170,30 @@ class Scenario:
         chance = self.chance
         for n in range(chance.choice((1, 2, 2, 3)) + self._more):
             self.world.later(chance.uniform(0.0, 0.6 * self.chaos), self._client(f"run-{n}"))
+            self._coming += 1
         for _ in range(chance.choice((0, 1, 2, 3, 5))):
             self.world.later(chance.uniform(1.0, self.chaos), self._steer)
         for _ in range(chance.choice((0, 0, 1))):
             self.world.later(chance.uniform(0.0, self.chaos), self._garbage)
+        for _ in range(chance.choice((0, 0, 0, 1, 2))):
+            self.world.later(chance.uniform(0.2 * self.chaos, 1.2 * self.chaos), self._fork)
+            self._coming += 1
+
+    def _fork(self) -> None:
+        """Some run goes on from some version of its past, beside itself."""
+        if self.world.broker.is_down:
+            self.world.later(1.0, self._fork)
+            return
+        self._coming -= 1
+        task = self.forks.task(self.judge.runs)
+        if task is None:
+            return
+        run_id, of = task["task_id"], task["fork_of"]
+        there = self.people.send(topics.TASKS, task, run_id)
+        if there is not None:
+            self.world.say(f"client: {run_id} of {of['run_id']} at {of['version']}")
+            self.asked.tasks[run_id] = "either"
+            self.asked.may_be_buried.add((topics.TASKS, *there))
 
     def _client(self, run_id: str) -> Callable[[], None]:
         chance = self.chance
@@ -191,6 +219,7 @@ class Scenario:
             if there is None:
                 self.world.later(0.7, submit)
                 return
+            self._coming -= 1
             self.world.say(f"client: {run_id} for {task['agent']}")
             self.asked.tasks[run_id] = kind
             if kind == "either":

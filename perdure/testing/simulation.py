@@ -44,6 +44,8 @@ class Coverage:
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen: Seen = field(default_factory=Seen)
     effects: int = 0
+    forks: Counter[str] = field(default_factory=Counter)
+    """How many were taken, and how many refused."""
 
     def add(self, scenario: Scenario) -> None:
         self.seeds += 1
@@ -54,11 +56,14 @@ class Coverage:
         self.reached.update(world.reached)
         self.seen.add(judge.seen)
         self.effects += len(scenario.outside.effects)
+        asked = [name for name in scenario.forks.must if name in scenario.asked.tasks]
+        self.forks.update("taken" if name in judge.runs else "refused" for name in asked)
 
     def merge(self, other: Coverage) -> None:
         self.seeds += other.seeds
         self.runs += other.runs
         self.effects += other.effects
+        self.forks.update(other.forks)
         self.ended.update(other.ended)
         self.struck.update(other.struck)
         self.reached.update(other.reached)
@@ -92,6 +97,7 @@ class Coverage:
             "runs": self.runs,
             "ended": dict(self.ended),
             "effects": self.effects,
+            "forks": dict(self.forks),
             "strikes": dict(strikes),
             "crash_points": len({s[1:] for s in self.struck if s[0] == "Crash"}),
             "never_crashed_at": self.never_crashed_at(),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import structs
 from perdure.connectors import ledger
 from perdure.streams.core import effects
-from perdure.streams.core.decide import notices, undoing
+from perdure.streams.core.decide import fork, notices, undoing
 from perdure.streams.core.policies import approval
 from perdure.streams.engine.processor import EngineProcessor
 from perdure.streams.runtime.cycle import Cycle
@@ -246,6 +247,17 @@ def notices_hold_up(patch: Patch) -> None:
     patch.setattr(Run, "open_actions", with_notices)
 
 
+def forks_taken_always(patch: Patch) -> None:
+    """A fork begins where a writing call was open, or where its run had ended."""
+    patch.setattr(fork, "_state_refuses", lambda run: None)
+
+
+def forks_call_with_other_keys(patch: Patch) -> None:
+    """Calls still to come have a key that is not the fork's."""
+    other = SimpleNamespace(idempotency_key=lambda run_id, n, nonce: f"{run_id}-other/{n}/{nonce}")
+    patch.setattr(fork, "keys", other)
+
+
 def positions_go_back(positions: Mapping[Spot, Position]) -> dict[Spot, Position]:
     return {spot: Position(max(at.offset - 1, 0), at.metadata) for spot, at in positions.items()}
 
@@ -284,4 +296,6 @@ MUTANTS: tuple[Callable[[Patch], None], ...] = (
     undone_twice,
     notices_sent_again,
     notices_hold_up,
+    forks_taken_always,
+    forks_call_with_other_keys,
 )

@@ -50,6 +50,8 @@ def test_the_seeds_get_everywhere() -> None:
     assert COVERED.never_crashed_at() == []
     assert set(COVERED.action_moves_missing()) <= RARE
     assert COVERED.run_moves_missing() == []
+    assert COVERED.seen.events.keys() >= {"approver_notified", "compensation_finished"}
+    assert set(COVERED.forks) == {"taken", "refused"}
     assert set(COVERED.seen.questions) == {
         "action", "handover", "in_doubt", "budget", "authority", "clarification",
     }  # fmt: skip
