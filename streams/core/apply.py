@@ -72,15 +72,13 @@ def evolve(run: Run, event: RunEvent) -> None:
     header = run.header
     if event.version != header.version + 1:
         raise BrokenHistory(f"event version {event.version} can't follow version {header.version}")
-    if header.forked_at and header.version == header.forked_at and header.people_since is None:
-        header.people_ms += (
-            event.at - header.updated_at
-        )  # until the fork began it was nobody's time
     APPLIERS[event.type](run, event, event.data)
     header.version = event.version
     header.hash = event.hash
     header.updated_at = event.at
-    if event.version == header.forked_at:  # what came before is another run's work
+    if event.version == header.forked_at:  # what came before is another run's work, and its time
+        header.people_ms = header.fork_ms - header.created_at - header.used_ms
+        header.people_since = None if header.people_since is None else header.fork_ms
         header.inherited = header.next_action - 1
 
 

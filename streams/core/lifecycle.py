@@ -45,7 +45,7 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "in_doubt": frozenset({"succeeded", "failed", "requested", "backing_off", "cancelled"}),
     "failed": frozenset({"requested", "backing_off", "succeeded", "failed", "cancelled"}),
     "rejected": frozenset(),
-    "cancelled": frozenset({"succeeded"}),
+    "cancelled": frozenset({"succeeded", "requested", "backing_off"}),
     "succeeded": frozenset({"compensating"}),
     "compensating": frozenset({"compensated", "compensation_failed"}),
     "compensated": frozenset(),
@@ -54,7 +54,8 @@ ACTION_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
 }
 """``backing_off`` is also where a paused run keeps what it may not request yet; it goes on to
 ``unknown`` when the key of an idempotent call ran out meanwhile. ``failed`` may go on to ``requested`` (a handover's or a run's retry), ``succeeded`` (a person's
-answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`; ``proposed`` to
+answer, or `effect_found`); ``cancelled`` to ``succeeded`` only by `effect_found`, and
+to ``requested`` where a run is tried again that had cancelled a call which may have happened; ``proposed`` to
 ``succeeded`` where an earlier call of the same declared key has the result, ``waiting_approval`` to
 ``succeeded`` where the call is a question itself (`ask_user` and its kind)."""
 

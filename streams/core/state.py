@@ -91,6 +91,8 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     finished_at: int | None = None
     undoing: int = 0
     forked_at: int = 0
+    fork_ms: int = 0
+    used_ms: int = 0
     inherited: int = 0
 
 

@@ -164,7 +164,7 @@ class World:
         made = Task(
             agent=task.pop("agent", "demo"),
             task_id=run_id,
-            fork_of=ForkOf("r1", at, task.pop("hash", head)),
+            fork_of=ForkOf(task.pop("source_id", "r1"), at, task.pop("hash", head)),
             **task,
         )
         made = codec.decode(codec.encode(made), Task)
@@ -419,7 +419,9 @@ class World:
                 record = msgspec.convert(plain, ActionRecord)
                 assert record.phase == "finished"
                 numbers.add(record.action_id)
-        tools = [n for n in range(1, header.next_action) if self.run.action(n).kind == "tool"]
+        actions = [self.run.action(n) for n in range(1, header.next_action)]
+        anew = {a.n for a in actions if a.step_id and header.plan[a.step_id].get("n") != a.n}
+        tools = [a.n for a in actions if a.kind == "tool" and a.n not in anew]
         assert numbers == {f"{header.run_id}/{n}" for n in tools}
         state = outcome.run_state(self.run, window.request_messages(self.run))
         assert json.loads(msgspec.json.encode(state))["status"] == header.status

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from perdure.schemas.records import ToolSpec
 
-from .harness import World, tool
+from .harness import PlanStep, World, accepted, refused, tool
 
 KEYED = tool("pay", "external", key=["order"])
 
@@ -85,3 +86,53 @@ def test_the_model_is_told_whose_result_it_reads() -> None:
     assert told[0] == '{"paid":1}'
     assert "r1/2" in told[1]
     assert '"note":"note 0"' in told[1]
+
+
+def two_of_one_key() -> World:
+    made = World(KEYED, tool("look"))
+    made.plan(
+        PlanStep(id="a", tool="pay", arguments={"order": 7}, depends_on=[]),
+        PlanStep(id="t", tool="pay", arguments={"order": 7}, depends_on=[]),
+        PlanStep(id="b", tool="look", depends_on=[]),
+    )
+    return made
+
+
+@pytest.mark.parametrize("end", ["succeeded", "unknown"])
+def test_a_retry_finds_the_call_that_lives_behind_one_that_was_cancelled(end: str) -> None:
+    made = two_of_one_key()
+    first = made.command("pay")
+    made.fails(made.command("look"), "business", "x")
+    error = {"error": {"kind": "unknown", "code": "lost"}} if end == "unknown" else {"result": 1}
+    made.answer(made.command("pay", "cancel"), end, **error)
+    assert made.status == "failed"
+    made.control("retry")
+    made.answer(made.command("look"), result=1)
+    if end == "unknown":
+        made.decide("mark_done", reason="looked", answer=1)
+    assert [c.action_id for c in made.sent if c.target == "pay" and c.verb == "call"] == [
+        first.action_id
+    ]
+    assert made.status == "done"
+    assert made.outcome().complete
+
+
+def test_a_call_that_was_denied_is_not_made_again_once_its_key_has_a_result() -> None:
+    made = world(calls=1)
+    made.fails(made.command("pay"), "permission", "http_403")
+    made.reply(None, ("pay", {"order": 7}))
+    made.answer(made.command("pay"), result={"paid": 1})
+    made.reply(None, ("ask_authority", {"reason": "the first one"}))
+    made.decide("approve")
+    assert len([c for c in made.sent if c.target == "pay"]) == 2
+    assert made.action(2).result == {"paid": 1}
+
+
+def test_a_modify_that_would_change_the_key_is_refused() -> None:
+    asks = tool("pay", "external", key=["order"], approval="always")
+    made = world(asks, calls=1)
+    refused(
+        made.decide("modify", arguments={"order": 8}, reason="the other"),
+        "order make the call's key",
+    )
+    accepted(made.decide("modify", arguments={"order": 7, "note": "new"}, reason="clearer"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from perdure.streams.core.apply import fold
+from perdure.streams.core.policies.budget import seconds_used
 
 from .harness import (
     BEGAN,
@@ -205,15 +207,63 @@ def test_a_run_that_had_ended_refuses() -> None:
     accepted(World(*TOOLS).fork(first, version_of(first, "step_started")))
 
 
-def test_something_undone_since_refuses() -> None:
+@pytest.mark.parametrize(("n", "refuses"), [(3, True), (4, False), (9, False)])
+def test_only_what_the_fork_would_build_on_refuses_when_it_was_undone(
+    n: int, refuses: bool
+) -> None:
     first = source()
     at = len(first.events)
-    undone = first.events[-1]
-    first.events.append(
-        type(undone)(**{name: getattr(undone, name) for name in undone.__struct_fields__})
+    undone = msgspec.structs.replace(
+        first.events[-1], type="compensation_started", data={"n": n, "action": 20}
     )
-    first.events[-1].type = "compensation_started"
-    refused(World(*TOOLS).fork(first, at), "undone")
+    first.events.append(undone)
+    found = World(*TOOLS).fork(first, at)
+    if refuses:
+        refused(found, "undone")
+    else:
+        accepted(found)
+
+
+def test_an_escalated_question_has_its_time_anew() -> None:
+    asks = rule(
+        kind="action", tool="ask", within_seconds=100, on_timeout="escalate", escalate_to=["cas"],
+        remind_seconds=40,
+    )  # fmt: skip
+    spec = agent("ask", approvals=[asks])
+    first = World(*TOOLS, agent_spec=spec)
+    first.start()
+    first.reply(None, ("ask", {}))
+    first.timer("ask/1")
+    forked = World(*TOOLS, agent_spec=spec)
+    forked.now = first.now + 86_400_000
+    accepted(forked.fork(first))
+    assert forked.approval().expires_at == forked.now + 100_000
+    assert all(due > forked.now for due in forked.header.timers.values())
+    assert forked.status == "waiting_approval"
+
+
+def test_neither_the_time_before_nor_an_open_question_is_the_forks_time() -> None:
+    spec = agent("ask", budget=BudgetPolicy(seconds=3_600))
+    first = World(*TOOLS, agent_spec=spec)
+    first.start()
+    first.reply(None, ("ask", {}), seconds=60)
+    second = World(*TOOLS, agent_spec=spec)
+    second.now = first.now + 3 * 86_400_000
+    accepted(second.fork(first))
+    third = World(*TOOLS, agent_spec=spec)
+    third.now = second.now + 3 * 86_400_000
+    found = third.fork(second, run_id="r3", source_id="r2")
+    accepted(found)
+    assert 59 <= seconds_used(third.run, third.now) <= 61
+
+
+def test_where_a_retry_had_just_begun_is_no_place_to_fork() -> None:
+    first = World(tool("pay", "external"))
+    first.plan(PlanStep(id="a", tool="pay"))
+    first.fails(first.command(), "business", "no")
+    first.control("retry")
+    at = version_of(first, "status_changed", to="running")
+    refused(World(tool("pay", "external")).fork(first, at), "retry had just begun")
 
 
 @pytest.mark.parametrize(

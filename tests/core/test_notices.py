@@ -191,3 +191,27 @@ def test_a_question_closed_in_the_same_decision_is_not_told() -> None:
     made.answer(made.command("mail"), result={})
     made.decide("reject", reason="no")
     assert len(mails(made)) == 1
+
+
+def test_a_notice_whose_queue_is_gone_opens_no_question() -> None:
+    made = asking()
+    made.fails(made.command("mail"), "transient", "connect_refused")
+    made.queue_problems["tools"] = "gone"
+    made.timer("act/3")
+    assert len(made.header.asks) == 1
+    assert told(made) == [("", "failed")]
+    assert made.header.notices == []
+
+
+def test_arguments_that_give_no_object_are_said() -> None:
+    ops = Person(members=["ann"], notify={"tool": "mail", "arguments": {"$": "approval.title"}})
+    asks = rule(kind="action", tool="pay", approvers=["ops"])
+    made = World(
+        tool("pay", "external", approval="always"),
+        tool("mail", "external", **MAIL),
+        agent_spec=agent("pay", approvals=[asks], people={"ops": ops}),
+    )
+    made.start()
+    made.reply(None, ("pay", {}))
+    assert told(made) == [("opened", "failed")]
+    assert made.approval().open

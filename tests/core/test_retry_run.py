@@ -134,3 +134,38 @@ def test_a_retry_of_a_paused_run_is_taken_up_when_it_is_resumed() -> None:
     made.timer("act/1")
     made.answer(made.command("pay"), result={})
     assert made.outcome().complete
+
+
+def doubtful_backoff() -> World:
+    """a (idempotent) may have happened and waits for its next attempt when b fails the run."""
+    made = World(tool("put", "idempotent"), tool("look"), tool("see"))
+    made.plan(
+        PlanStep(id="a", tool="put", depends_on=[]),
+        PlanStep(id="b", tool="look", depends_on=[]),
+        PlanStep(id="c", tool="see", depends_on=["a", "b"]),
+    )
+    made.answer(made.command("put"), "unknown", error={"kind": "unknown", "code": "lost"})
+    made.fails(made.command("look"), "business", "x")
+    assert made.listed()["in_doubt"] == ["put"]
+    return made
+
+
+def test_a_call_given_up_while_it_may_have_happened_is_made_again_with_its_key() -> None:
+    made = doubtful_backoff()
+    sent = len(made.sent)
+    made.control("retry")
+    again = {(c.target, c.action_id, c.idempotency_key) for c in made.sent[sent:]}
+    assert again == {
+        ("put", "r1/1", "r1/1/abcd1234"),
+        ("look", "r1/2", "r1/2/abcd1234"),
+    }
+
+
+def test_its_late_success_is_the_steps_result() -> None:
+    made = doubtful_backoff()
+    first = made.sent[0]
+    made.control("retry")
+    made.answer(first, "succeeded", result=7)
+    made.answer(made.command("look"), result=1)
+    made.answer(made.command("see"), result=2)
+    assert made.outcome().result == {"a": 7, "b": 1, "c": 2}

@@ -35,6 +35,8 @@ def run_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header.budget = msgspec.convert(data["budget"], Budget)
     if data.get("fork_of") is not None:
         header.forked_at = data["fork_of"]["version"]
+        header.fork_ms = data["forked_at"]
+        header.used_ms = data.get("used_ms", 0)
     header.deadline_at = data.get("deadline_at")
     if header.deadline_at is not None:
         set_timer(run, "deadline", header.deadline_at)
@@ -129,10 +131,10 @@ def _taken_up_again(run: Run, again: dict[str, Any]) -> None:
     if header.deadline_at is not None:
         set_timer(run, "deadline", header.deadline_at)
     for step_id, step in header.plan.items():
-        if step["status"] in _UNREACHED:
-            header.plan = {**header.plan, step_id: {"status": "pending"}}
-        elif step.get("n") in again["actions"]:
+        if step.get("n") in again["actions"]:
             plan_step(run, step_id, status="running")
+        elif step["status"] in _UNREACHED:
+            header.plan = {**header.plan, step_id: {"status": "pending"}}
     if header.planned:
         over = [s for s in header.plan.values() if s["status"] not in ("pending", "running")]
         header.steps_done = len(over)

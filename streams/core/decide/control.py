@@ -105,6 +105,11 @@ def _retry(decision: Decision, request: ControlRequest, actor: str) -> Refusal |
     if any(action.status in _UNDONE for action in actions):
         return Refusal("something was compensated: it would have to be done again")
     failed = _failed(run, actions)
+    failed += [  # given up while it may have happened: the same call, with the same key
+        action.n
+        for action in actions
+        if action.kind == "tool" and action.status == "cancelled" and action.ambiguous
+    ]
     doubtful = [action.n for action in actions if action.status == "in_doubt"]
     if not failed and not doubtful:
         return Refusal("no call of it failed, so there is nothing to try again: submit a new task")

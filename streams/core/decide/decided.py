@@ -15,7 +15,7 @@ from ..state import Approval, Run
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
 from .inputs import Decided
-from .moves import end, fail, request
+from .moves import declared, end, fail, request
 from .result import call_anew
 
 
@@ -41,6 +41,12 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
         )
         if broken is not None:
             return Refusal(f"arguments: {broken}")
+        spec = run.spec(approval.tool)
+        new, old = lookup.value(word.arguments), lookup.value(approval.arguments)
+        if declared(spec, new) != declared(spec, old):
+            return Refusal(
+                f"{', '.join(spec.key or ())} make the call's key: reject it, so that another is proposed"
+            )
     decision = Decision.on(run, now, lookup)
     _record(decision, approval, message)
     advance(decision)

@@ -18,9 +18,9 @@ from perdure.schemas.records import RunEvent, Task
 from .. import keys
 from ..apply import BrokenHistory, follow
 from ..events import hash_of
-from ..lifecycle import FINAL
+from ..lifecycle import FINAL, SUCCEEDED
 from ..policies import approval as approvals
-from ..policies.budget import lowered
+from ..policies.budget import lowered, seconds_used
 from ..state import Action, Approval, Header, Run
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
@@ -30,6 +30,8 @@ from .moves import request
 MAX_EVENTS: Final = 20_000
 """A longer history is not told again in one transaction."""
 _RESTING: Final = frozenset({"proposed", "waiting_approval"})
+_MOVES_A_DEADLINE: Final = frozenset({"approval_expired", "approver_notified"})
+_TIMES: Final = ("expires_at", "remind_at", "next_at")
 _UNDOING: Final = frozenset({"compensation_started", "compensation_finished"})
 
 
@@ -44,6 +46,8 @@ def fork(
     if isinstance(source, Refusal):
         return source
     refused = _state_refuses(source) or _later_refuses(source, history[version:])
+    if "retry" in history[version - 1].data:
+        refused = refused or "fork_of.version: a retry had just begun then: choose a later version"
     if refused is not None:
         return Refusal(refused)
     decision = _tell_again(message, source, history[:version], base, now, lookup)
@@ -118,7 +122,8 @@ def _asked(run: Run, n: int | None) -> Approval:
 
 
 def _later_refuses(run: Run, later: Sequence[RunEvent]) -> str | None:
-    if any(event.type in _UNDOING for event in later):
+    done = {n for n in range(1, run.header.next_action) if run.action(n).status in SUCCEEDED}
+    if any(event.type in _UNDOING and event.data.get("n") in done for event in later):
         return f"fork_of: {run.header.run_id} has since undone what the fork would build on"
     return None
 
@@ -148,6 +153,7 @@ def _tell_again(
         **history[0].data,
         "fork_of": msgspec.to_builtins(task.fork_of),
         "forked_at": now,
+        "used_ms": int(1000 * seconds_used(source, was.updated_at)),
         "nonce": message.nonce,
         "digest": message.digest,
         "origin": message.origin,
@@ -164,6 +170,9 @@ def _tell_again(
             data = {**data, "key": own}
         elif event.type == "approval_requested" and data["approval"]["n"] in was.asks:
             data, at = _asked_anew(decision, event), now
+        elif event.type in _MOVES_A_DEADLINE and data["n"] in was.asks:
+            moved = {name: now + data[name] - event.at for name in _TIMES if name in data}
+            data, at = {**data, **moved}, now if moved else at
         decision.emit(event.type, data, event.actor, at)
     return decision
 

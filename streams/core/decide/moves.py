@@ -81,7 +81,7 @@ def propose(
     # Conditions see the arguments themselves: on a reference to a large value they would be false.
     arguments = decision.lookup.value(arguments)
     rules = approvals.evaluate(run, agent, tool, arguments, always)
-    name = _declared(tool, arguments)
+    name = declared(tool, arguments)
     twin = None if name is None else _twin(decision, name)
     arguments = decision.lookup.keep(arguments)
     data: dict[str, Any] = {
@@ -117,23 +117,36 @@ def propose(
         put_forward(decision, n)
 
 
-def _declared(tool: ToolSpec, arguments: Any) -> str | None:
+def declared(tool: ToolSpec, arguments: Any) -> str | None:
     if not tool.key or not isinstance(arguments, dict):
         return None
     return keys.declared(tool.name, canonical({name: arguments.get(name) for name in tool.key}))
 
 
 def _twin(decision: Decision, name: str) -> int | None:
-    """The last call of this run with the same declared key, unless it came to nothing.
+    """The last call of this run with the same declared key that did not come to nothing.
 
     The last, so that of three calls at once the third waits for the second, not both for the first.
     """
     run = decision.run
-    first = run.keyed(name)
-    lives = first is not None and (
-        first in run.header.open or run.action(first).status in SUCCEEDED
-    )
-    return first if lives else None
+    n = run.keyed(name)
+    while n is not None:
+        action = run.action(n)
+        if n in run.header.open or action.status in SUCCEEDED or action.status == "in_doubt":
+            return n
+        n = action.twin
+    return None
+
+
+def living_twin(decision: Decision, n: int) -> int | None:
+    """Another call of the run that has this one's declared key and has succeeded or is under way."""
+    action = decision.run.action(n)
+    spec = decision.run.start.tools.get(action.target)
+    name = None
+    if action.kind == "tool" and spec is not None:
+        name = declared(spec, decision.lookup.value(action.arguments))
+    first = None if name is None else _twin(decision, name)
+    return None if first == n else first
 
 
 def put_forward(decision: Decision, n: int) -> None:

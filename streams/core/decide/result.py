@@ -16,7 +16,7 @@ from ..state import Action, Run
 from . import notices
 from .decision import Decision, Lookup, Refusal
 from .flow import advance
-from .moves import ask, closing, fail, request
+from .moves import ask, closing, fail, living_twin, request
 
 _OPEN_CALL: Final = frozenset({"requested", "started"})
 _SETTLING: Final = frozenset({"unknown", "querying", "in_doubt"})
@@ -424,6 +424,10 @@ def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Ref
 def call_anew(decision: Decision, n: int) -> None:
     """The next attempt, unless the key ran out while an attempt may have happened."""
     action = decision.run.action(n)
+    other = living_twin(decision, n)
+    if other is not None:
+        _by_the_other(decision, action, decision.run.action(other))
+        return
     gone = effects.effect_now(decision.run, action, decision.now) != action.effect
     if not (gone and action.ambiguous):
         request(decision, n)
@@ -437,6 +441,20 @@ def call_anew(decision: Decision, n: int) -> None:
         data = {"n": n, "attempt": action.attempt, "error": error, "due": decision.now}
         decision.emit("retry_scheduled", {**data, "ambiguous": True})
     on_unknown(decision, decision.run.action(n), error, {}, "engine")
+
+
+def _by_the_other(decision: Decision, action: Action, other: Action) -> None:
+    """Another call has this one's declared key: its result is this one's, or it is waited for."""
+    if other.status in SUCCEEDED:
+        of = decision.run.action_id(other.n)
+        decision.emit("action_adopted", {"n": action.n, "result": other.result, "of": of})
+        return
+    error = {"kind": "transient", "code": "SAME_KEY", "message": f"call {other.n} has the same key"}
+    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": action.ambiguous}
+    decision.emit("retry_scheduled", {**data, "due": decision.now + _LOOK_AGAIN_MS})
+
+
+_LOOK_AGAIN_MS: Final = 1_000
 
 
 def overdue(decision: Decision, action: Action) -> None:

@@ -58,7 +58,7 @@ def build(run: Run) -> Outcome:
     actions = [run.action(n) for n in range(1, header.next_action)]
     undoings = {action.undoes: action for action in actions if action.undoes is not None}
     for action in actions:
-        if action.kind == "tool":
+        if action.kind == "tool" and not _superseded(run, action):
             lists[_list_of(action, undoings.get(action.n))].append(record(run, action))
     missing = [
         step_id for step_id, step in header.plan.items() if step["status"] in ("skipped", "pending")
@@ -93,6 +93,13 @@ def build(run: Run) -> Outcome:
         hash=header.hash,
         finished_at=header.finished_at or header.updated_at,
     )
+
+
+def _superseded(run: Run, action: Action) -> bool:
+    """Cancelled before it was called, and its step proposed anew by a retry."""
+    if action.status != "cancelled" or action.ambiguous or action.step_id is None:
+        return False
+    return bool(run.header.plan[action.step_id].get("n") != action.n)
 
 
 _LEFT: Final = {"completed": "compensated", "in_doubt": "in_doubt", "not_completed": "completed"}
