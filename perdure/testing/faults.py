@@ -44,9 +44,9 @@ _FAILURES: Final[tuple[tuple[str, str, Callable[[], Exception]], ...]] = (
     ("store.open", "before", lambda: StoreBusy("made up")),
 )
 AMID_COMMIT: Final = ("producer.begin", "producer.send", "producer.send_offsets", "producer.commit")
-NOT_SENT_YET: Final = ("tool.external", "tool.idempotent", "tool.read_only")
-"""A process stopped here has not sent its request: for longer than a settle time nothing but the
-service itself could tell, so such stops are short."""
+NOT_SENT_YET: Final = ("tool.external", "tool.idempotent", "tool.query", "tool.read_only")
+"""A process stopped here has not sent its request, or not that of a call beside it: for longer than
+a settle time nothing but the service itself could tell, so such stops are short."""
 
 
 class Faults:
@@ -86,7 +86,7 @@ class Faults:
         if roll < 0.6:
             what = Crash(chance.choice((0.01, 0.5, 3.0, 12.0)))
         elif roll < 0.8:
-            longest = 0.8 if where in NOT_SENT_YET and side == "before" else 14.0
+            longest = 0.8 if where in NOT_SENT_YET else 14.0
             what = Stop(chance.uniform(0.0, chance.choice((0.05, longest))))
         elif roll < 0.85:
             what = Stop(chance.uniform(0.0001, 0.02))

@@ -215,6 +215,7 @@ class RunHistory:
                 "open": True, "yes": None, "by": [], "kind": asked["kind"],
                 "action": asked.get("action"), "arguments": asked.get("arguments"),
                 "asked_by": asked.get("asked_by"), "word": None,
+                "signed": asked.get("signed", False),
                 "raised": False,
             }  # fmt: skip
             self._seen.questions[asked["kind"]] += 1
@@ -240,6 +241,11 @@ class RunHistory:
         if data.get("arguments") is not None:
             question["arguments"], question["by"] = data["arguments"], []
         if not expired:
+            if str(data["request_id"]).startswith("forged-"):
+                self._no(6, f"a forged answer to question {data['n']} was counted")
+            if question["signed"] and data["verified"] != "signature":
+                self._no(6, f"question {data['n']} was answered by nobody who proved it")
+            self._seen.proved[data["verified"]] += 1
             if word in ("approve", "modify") and data["approver"] in question["by"]:
                 self._no(6, f"{data['approver']} was counted twice for question {data['n']}")
             question["by"].append(data["approver"])
@@ -347,6 +353,7 @@ class Seen:
         self.action_moves: Counter[tuple[str, str]] = Counter()
         self.questions: Counter[str] = Counter()
         self.words: Counter[tuple[str, str, bool]] = Counter()
+        self.proved: Counter[str] = Counter()
 
     def add(self, other: Seen) -> None:
         """Take in what another one has seen."""
@@ -355,3 +362,4 @@ class Seen:
         self.action_moves.update(other.action_moves)
         self.questions.update(other.questions)
         self.words.update(other.words)
+        self.proved.update(other.proved)

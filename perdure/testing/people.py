@@ -16,10 +16,14 @@ from perdure.schemas import topics
 from .broker import BrokerDown
 from .invariants import Asked
 from .outside import Outside
+from .signed import signed
 from .world import World
 
 PATIENCE_US: Final = 4_000_000
 """How long an in_doubt question lies before somebody looks."""
+
+
+FORGED: Final = "forged-"
 
 
 class People:
@@ -32,6 +36,7 @@ class People:
         self.chance = chance
         self.willing = False
         self._answered: dict[str, int] = {}
+        self._forged = 0
         self._first_seen: dict[str, int] = {}
         self.world.later(0.5, self._look)
 
@@ -59,8 +64,11 @@ class People:
         )
 
     def decide(self, approval_id: str, decision: str, approver: str = "ann", **more: Any) -> None:
-        """A decision on a question."""
+        """A decision on a question. ``signed_by``: whoever signs it."""
+        signer = more.pop("signed_by", None)
         value = {"approval_id": approval_id, "decision": decision, "approver": approver, **more}
+        if signer is not None:
+            value = signed(value, self.world.time.now_ms(), signer)
         run_id = approval_id.rpartition("/")[0]
         self._request(topics.APPROVALS, value, run_id, f"{approval_id}/{approver}/{decision}")
 
@@ -84,6 +92,9 @@ class People:
         kind = question["kind"]
         if kind == "in_doubt" and not self._can_tell(approval_id, question):
             return
+        if question.get("signed") and not self.willing and self.chance.random() < 0.4:
+            self._forge(approval_id, question)
+            return
         self._answered[approval_id] = self.world.now_us
         required = question["required"]
         word, more = self._word(kind, question)
@@ -93,7 +104,11 @@ class People:
             people = may
         for person in people:
             given = dict(more)
+            if question.get("signed"):
+                given |= {"digest": question["digest"], "signed_by": person}
             if word == "modify" and person != people[0]:
+                if "signed_by" in given:  # what is signed names what was shown: not this any more
+                    continue
                 self.decide(approval_id, "approve", person)
                 continue
             if self.chance.random() < 0.3:
@@ -138,6 +153,14 @@ class People:
         if kind == "clarification" and chance.random() < 0.9:
             return "answer", {"answer": "as you like"}
         return "cancel_run", because
+
+    def _forge(self, approval_id: str, question: dict[str, Any]) -> None:
+        """Somebody answers in another's name, without a signature or with his own."""
+        more = {"digest": question["digest"], "request_id": f"{FORGED}{self._forged}"}
+        self._forged += 1
+        if self.chance.random() < 0.5:
+            more["signed_by"] = "bob"
+        self.decide(approval_id, "approve", "ann", **more)
 
     def _nonsense(self, approval_id: str, question: dict[str, Any]) -> None:
         """What must be refused, and answered."""

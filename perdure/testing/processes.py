@@ -38,6 +38,7 @@ from .disk import Disk, SimStores
 from .executor import Killed, SimExecutor
 from .histories import SimHistories
 from .points import WatchedConsumer, WatchedKafka, pointed
+from .signed import SimSignatures
 
 DRAIN_SECONDS: Final = 60.0
 IDLE_POLL: Final = 0.1
@@ -341,7 +342,9 @@ def engine(queue_problem: Callable[[str], str | None]) -> MakeProcessors:
     def make(life: Life) -> Sequence[Processor]:
         ids = dict(life.kafka.admin().topic_ids([topics.TASKS]).result())
         outputs = Outputs(Blobs("memory://perdure-simulation"))
-        made: Any = EngineProcessor(outputs, ids.__getitem__, queue_problem, SimHistories(life))
+        made: Any = EngineProcessor(
+            outputs, ids.__getitem__, queue_problem, SimHistories(life), SimSignatures()
+        )
         return [made]
 
     return make

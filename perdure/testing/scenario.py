@@ -293,6 +293,7 @@ def agent(name: str, tools: list[str], chance: random.Random) -> AgentSpec:
             approvers=["ops"],
             remind_seconds=chance.choice((None, 2.0, 20.0)),
             escalate_to=["boss"],
+            signed=chance.random() < 0.2,
         ),
         ApprovalRule(
             kind="handover",

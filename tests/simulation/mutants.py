@@ -18,6 +18,7 @@ from perdure.streams.core import effects
 from perdure.streams.core.decide import fork, notices, undoing
 from perdure.streams.core.policies import approval
 from perdure.streams.engine.processor import EngineProcessor
+from perdure.streams.engine.signatures import Signatures
 from perdure.streams.runtime.cycle import Cycle
 from perdure.streams.runtime.errors import StoreCorrupt, Unanswered
 from perdure.streams.runtime.membership import Membership
@@ -258,6 +259,11 @@ def forks_call_with_other_keys(patch: Patch) -> None:
     patch.setattr(fork, "keys", other)
 
 
+def signatures_taken_unseen(patch: Patch) -> None:
+    """Whoever writes a name is taken for its owner."""
+    patch.setattr(Signatures, "proved", lambda self, decision, at: (decision, "signature"))
+
+
 def positions_go_back(positions: Mapping[Spot, Position]) -> dict[Spot, Position]:
     return {spot: Position(max(at.offset - 1, 0), at.metadata) for spot, at in positions.items()}
 
@@ -298,4 +304,5 @@ MUTANTS: tuple[Callable[[Patch], None], ...] = (
     notices_hold_up,
     forks_taken_always,
     forks_call_with_other_keys,
+    signatures_taken_unseen,
 )

@@ -51,6 +51,7 @@ def test_the_seeds_get_everywhere() -> None:
     assert set(COVERED.action_moves_missing()) <= RARE
     assert COVERED.run_moves_missing() == []
     assert COVERED.seen.events.keys() >= {"approver_notified", "compensation_finished"}
+    assert set(COVERED.seen.proved) == {"none", "signature"}
     assert set(COVERED.forks) == {"taken", "refused"}
     assert set(COVERED.seen.questions) == {
         "action", "handover", "in_doubt", "budget", "authority", "clarification",
