@@ -403,9 +403,13 @@ def test_lost_state_is_noticed_where_retention_has_reached_what_was_read(tmp_pat
 def test_a_death_before_the_first_transaction_loses_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, process=count)
     world.kafka.faults["begin"] = ProducerFenced("killed here")
-    with pytest.raises(ProducerFenced):
+
+    def go_on() -> None:
         for _ in range(10):
             world.step()
+
+    with pytest.raises(ProducerFenced):
+        go_on()
     assert world.kafka.positions, "its id stands beside the offsets"
     world.kafka.committed_offsets = dict(world.kafka.positions)
     world.start()
