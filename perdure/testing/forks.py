@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from perdure.schemas import topics
 
 from .history import ENDED, MOVING, RunHistory, Seen
 from .world import World
+
+UNDOING: Final = ("compensation_started", "compensation_finished")
 
 
 class Forks:
@@ -65,7 +67,11 @@ def refusal(events: list[dict[str, Any]], version: int) -> str | None:
         then.take(event)
     if then.status in ENDED or then.ending:
         return "the run had ended or was ending"
-    if any(event["type"] == "compensation_started" for event in events[version:]):
+    if "retry" in (events[version - 1]["data"] or {}):
+        return "a retry had just begun"
+    done = {n for n, action in then.actions.items() if action["status"] == "succeeded"}
+    later = (event["data"]["n"] for event in events[version:] if event["type"] in UNDOING)
+    if done.intersection(later):
         return "what it would build on was undone since"
     waits = {q["asked_by"] or q["action"] for q in then.questions.values() if q["open"]}
     for n, action in then.actions.items():

@@ -276,6 +276,16 @@ class RunHistory:
             return "it is running, and waits for nobody but a person"
         return None
 
+    def counts(self, n: int) -> bool:
+        """It must be in the outcome; a step's call that was never made gives way to the next."""
+        action = self.actions[n]
+        step = action.get("step_id")
+        given_way = action["status"] == "cancelled" and any(
+            m > n and step is not None and other.get("step_id") == step
+            for m, other in self.actions.items()
+        )
+        return action["kind"] == "tool" and not given_way
+
     def _forked(self, source: str) -> None:
         """What stood here so far is another run's work."""
         self.requested.clear()

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -23,8 +23,6 @@ from .notices import misinformed
 from .outside import Outside
 from .undoings import unbalanced
 from .world import World
-
-DONE: Final = ("completed", "compensated")
 
 
 @dataclass
@@ -200,14 +198,14 @@ class Judge:
                     if record["effect"] == "read_only":
                         continue
                     n = int(action_id.rpartition("/")[2])
+                    done = name in ("completed", "compensated")
                     by_hand = run.actions[n].get("by_hand", False)
-                    was = self._origin(action_id)
-                    if name in DONE and not happened[was] and not by_hand:
+                    if done and not happened[self._origin(action_id)] and not by_hand:
                         self._no(f"3: {action_id} is {name} and did not happen")
                     if name == "not_completed" and happened[action_id]:
                         self._no(f"3: {action_id} is not completed and happened")
-            for n, action in run.actions.items():
-                if action["kind"] == "tool" and f"{run_id}/{n}" not in listed:
+            for n in run.actions:
+                if f"{run_id}/{n}" not in listed and run.counts(n):
                     self._no(f"3: {run_id}/{n} is in no list of the outcome")
         for key, count in self.outside.by_key.items():
             if count > 1:
