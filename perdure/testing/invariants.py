@@ -160,8 +160,7 @@ class Judge:
         )
         for check in checks:
             check()
-        for each in self.more:
-            self.wrong.extend(each())
+        self.wrong += [text for each in self.more for text in each()]
         return self.wrong
 
     def _no(self, text: str) -> None:
