@@ -46,7 +46,7 @@ class Settings(BaseSettings):
         2, ge=1, le=1000, description="partitions of a new deployment (12 advised on a cluster)"
     )
     cache_bytes: int = Field(
-        32_000_000,
+        4_000_000,
         ge=100_000,
         description="state kept decoded in memory for each partition, by its stored size",
     )

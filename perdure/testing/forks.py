@@ -67,8 +67,9 @@ def refusal(events: list[dict[str, Any]], version: int) -> str | None:
         then.take(event)
     if then.status in ENDED or then.ending:
         return "the run had ended or was ending"
-    if "retry" in (events[version - 1]["data"] or {}):
-        return "a retry had just begun"
+    last = events[version - 1]
+    if last["type"] == "status_changed" and last["data"]["from"] == "failed":
+        return "it was just taken up again, by a retry or a cancel"
     done = {n for n, action in then.actions.items() if action["status"] == "succeeded"}
     later = (event["data"]["n"] for event in events[version:] if event["type"] in UNDOING)
     if done.intersection(later):

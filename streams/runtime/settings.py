@@ -61,7 +61,7 @@ class RuntimeSettings:
     """Kafka silent for so long at the start ends the process with exit code 3."""
     changelog_delete_retention_ms: int = 7 * 86_400_000
     """delete.retention.ms of changelogs: a store older than half of it is restored anew."""
-    cache_bytes: int = 32_000_000
+    cache_bytes: int = 4_000_000
     """Decoded values kept per partition, by the size of their stored form."""
 
     def __post_init__(self) -> None:
