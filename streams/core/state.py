@@ -120,6 +120,7 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     started_at: int | None = None
     expires_at: int | None = None
     unknown_at: int | None = None
+    queried_at: int | None = None
     finished_at: int | None = None
     queries: int = 0
     result: Any = None

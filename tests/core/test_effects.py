@@ -31,6 +31,13 @@ def verbs(made: World) -> list[str]:
     return [f"{command.verb} {command.attempt}" for command in made.sent]
 
 
+def proves_absence(made: World) -> None:
+    """The query says so, and again once everything has landed."""
+    made.answer(made.command(verb="query"), "absent")
+    made.timer("act/1")
+    made.answer(made.command(verb="query"), "absent")
+
+
 def in_doubt(made: World) -> bool:
     return made.action(1).status == "in_doubt" and made.approval().kind == "in_doubt"
 
@@ -119,8 +126,8 @@ def test_external_and_absent_before_it_settled_is_asked_again_then() -> None:
 
 def test_external_and_absent_after_it_settled_is_called_again() -> None:
     made = unknown("external", True)
-    made.answer(made.command(verb="query"), "absent", seconds=SETTLE)
-    assert verbs(made) == ["call 1", "query 1", "call 2"]
+    proves_absence(made)
+    assert verbs(made) == ["call 1", "query 1", "query 1", "call 2"]
     assert finish(made)["completed"] == ["call"]
 
 
@@ -133,16 +140,25 @@ def test_the_settle_time_is_the_tools_timeout_where_it_names_none() -> None:
     assert verbs(made)[-1] == "call 2"
 
 
+def test_an_answer_that_lay_on_its_topic_proves_what_was_so_when_it_was_asked() -> None:
+    """A simulated seed (2076): the engine was away, and the request landed after the query."""
+    made = unknown("external", True)
+    made.answer(made.command(verb="query"), "absent", seconds=10 * SETTLE)
+    assert "call 2" not in verbs(made)
+    made.timer("act/1")
+    made.answer(made.command(verb="query"), "succeeded", result=1, adopted=True)
+    assert made.listed()["completed"] == ["call"]
+
+
 def test_after_a_proof_of_absence_a_failed_second_call_is_not_in_doubt() -> None:
     made = unknown("external", True)
-    made.answer(made.command(verb="query"), "absent", seconds=SETTLE)
+    proves_absence(made)
     made.fails(made.command(verb="call"), "business")
     assert made.listed()["not_completed"] == ["call"]
 
 
 def test_idempotent_proven_absent_and_then_refused_is_not_in_doubt() -> None:
-    made = unknown("idempotent", True)
-    made.now += int(SETTLE * 1000) + 1
+    made = unknown("idempotent", True, settle_seconds=0)
     made.answer(made.command(verb="query"), "absent")
     made.fails(made.command(verb="call"), "business")
     assert made.listed()["not_completed"] == ["call"]
@@ -393,6 +409,8 @@ def test_an_old_key_whose_query_stays_unclear_is_in_doubt() -> None:
     made.now += 6_000
     made.answer(made.command(), "unknown")
     made.answer(made.command(verb="query"), "unknown", seconds=SETTLE)
+    made.timer("act/1")
+    made.answer(made.command(verb="query"), "unknown")
     assert in_doubt(made)
 
 
@@ -423,7 +441,7 @@ def test_the_calls_own_unknown_is_not_the_answer_of_its_query(lost: dict[str, An
     made.now += 60_000
     refused(made.answer(made.sent[0], "unknown", **lost), "querying")
     assert not made.header.asks
-    made.answer(made.command(verb="query"), "absent")
+    proves_absence(made)
     assert verbs(made)[-1] == "call 2"
 
 
@@ -436,17 +454,15 @@ def test_absent_before_it_settled_proves_nothing_of_an_idempotent_call() -> None
 
 
 def test_absent_after_it_settled_is_proof_of_an_idempotent_call() -> None:
-    made = unknown("idempotent", True, retry=RetryPolicy(attempts=1))
-    made.now += int(SETTLE * 1000) + 1
+    made = unknown("idempotent", True, retry=RetryPolicy(attempts=1), settle_seconds=0)
     made.answer(made.command(verb="query"), "absent")
     made.decide("cancel_run")
     assert made.listed()["not_completed"] == ["call"]
 
 
-@pytest.mark.parametrize(("wait", "listed"), [(0.0, "in_doubt"), (SETTLE + 1, "not_completed")])
-def test_absent_while_ending_is_proof_once_it_settled(wait: float, listed: str) -> None:
-    made = unknown("idempotent", True)
+@pytest.mark.parametrize(("settle", "listed"), [(SETTLE, "in_doubt"), (0, "not_completed")])
+def test_absent_while_ending_is_proof_once_it_settled(settle: float, listed: str) -> None:
+    made = unknown("idempotent", True, settle_seconds=settle)
     made.control("cancel")
-    made.now += int(wait * 1000)
     made.answer(made.command(verb="query"), "absent")
     assert made.listed()[listed] == ["call"]

@@ -95,7 +95,9 @@ def test_a_query_still_settles_while_it_ends() -> None:
     made = cancelling(has_query=True)
     made.answer(made.command("look", "call"))
     made.answer(made.command("pay", "call"), "unknown")
-    made.answer(made.command("pay", "query"), "absent", seconds=20)
+    made.answer(made.command("pay", "query"), "absent")
+    made.timer()
+    made.answer(made.command("pay", "query"), "absent")
     assert made.status == "cancelled"
     assert made.listed()["not_completed"] == ["pay"]
 

@@ -80,6 +80,7 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         expires_at=data["expires_at"],
         started_at=None,
         unknown_at=None,
+        queried_at=None,
         queries=0,
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
@@ -176,7 +177,7 @@ def action_unknown(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 def action_queried(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     n = data["n"]
-    change_action(run, n, "querying", queries=run.action(n).queries + 1)
+    change_action(run, n, "querying", queries=run.action(n).queries + 1, queried_at=event.at)
     set_timer(run, f"act/{n}", data["due"])
 
 

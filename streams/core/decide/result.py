@@ -341,10 +341,11 @@ def ask_again(decision: Decision, action: Action, why: str) -> None:
     if not external and not closing(run, action):
         call_again(decision, action, error)
         return
-    if decision.now >= settled:
+    if (action.queried_at or 0) >= settled:  # the last word there is
         doubt(decision, action.n)
         return
-    due = min(settled, decision.now + min(1000 * 2 ** min(action.queries, 6), 60_000))
+    wait = min(1000 * 2 ** min(action.queries, 6), 60_000)
+    due = max(decision.now, min(settled, decision.now + wait))
     decision.emit(
         "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, "due": due}
     )
@@ -359,7 +360,9 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     ):
         return _late(action)
     run = decision.run
-    settled = decision.now >= _settled_at(action)  # before, a request on its way may land yet
+    # Before that a request on its way may land yet. What counts is when it was asked: the answer
+    # may have lain on its topic for longer than that.
+    settled = (action.queried_at or 0) >= _settled_at(action)
     if action.status == "in_doubt" and not settled:
         return _late(action)
     if effects.effect_now(run, action, decision.now) == "external" and not settled:
@@ -369,7 +372,7 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
             "message": "not found yet; asked again once it has settled",
         }
         data = {"n": action.n, "attempt": action.attempt, "error": error}
-        decision.emit("action_unknown", {**data, "due": _settled_at(action)})
+        decision.emit("action_unknown", {**data, "due": max(decision.now, _settled_at(action))})
         return None
     if closing(run, action):
         data = {"n": action.n, "reason": "it had not happened", "proven": settled}
