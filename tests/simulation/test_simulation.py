@@ -84,3 +84,9 @@ def test_a_seed_is_one_history_in_every_process() -> None:
     }
     assert len(found) == 1
     assert "[" in found.pop()
+
+
+def test_a_call_whose_step_a_retry_freed_stays_in_the_lists() -> None:
+    """Seed 500273: cancelled before its step was proposed again, it was in no list at all."""
+    result = simulate(500273)
+    assert result.ok, told(result)

@@ -96,10 +96,15 @@ def build(run: Run) -> Outcome:
 
 
 def _superseded(run: Run, action: Action) -> bool:
-    """Cancelled before it was called, and its step proposed anew by a retry."""
+    """Cancelled before it was called, and its step proposed anew by a retry.
+
+    A step that a retry has freed and that was not proposed again before the end has no other call
+    to stand for it, so this one stays in the lists.
+    """
     if action.status != "cancelled" or action.ambiguous or action.step_id is None:
         return False
-    return bool(run.header.plan[action.step_id].get("n") != action.n)
+    current = run.header.plan[action.step_id].get("n")
+    return current is not None and bool(current != action.n)
 
 
 _LEFT: Final = {"completed": "compensated", "in_doubt": "in_doubt", "not_completed": "completed"}
