@@ -78,6 +78,7 @@ class RunHistory:
         self.hash = ""
         self.status = "running"
         self.paused = False
+        self.retried = False
         self.actions: dict[int, dict[str, Any]] = {}
         self.questions: dict[int, dict[str, Any]] = {}
         self.requested: Counter[tuple[int, int]] = Counter()
@@ -121,6 +122,7 @@ class RunHistory:
                 self._nothing_left()
             elif self.status == "failed":
                 self.ending = {}
+                self.retried = self.retried or "retry" in data
             self._become(data.get("to") or data["status"])
         elif kind in ("run_paused", "run_resumed"):
             self.paused = kind == "run_paused"
@@ -192,6 +194,8 @@ class RunHistory:
             self.queried[n, data["attempt"]] += 1
         elif kind == "action_succeeded":
             self.actions[n]["by_hand"] = data.get("attempt") is None
+        elif kind == "action_cancelled":
+            self.actions[n]["proven"] = data.get("proven", False)
         elif kind in ("action_failed", "action_in_doubt"):
             self.actions[n]["held"] = not data["closed"]
         if becomes == "succeeded":
@@ -203,10 +207,16 @@ class RunHistory:
 
     def _move(self, n: int, status: str) -> None:
         before = self.actions[n]["status"]
-        if before != status and status not in ACTION[before]:
+        if before != status and status not in ACTION[before] and not self._again(n, status):
             self._no(5, f"action {n}: {before} -> {status}")
         self._seen.action_moves[before, status] += 1
         self.actions[n]["status"] = status
+
+    def _again(self, n: int, status: str) -> bool:
+        """A retry takes up what was cancelled while it may have happened: the same call, same key."""
+        action = self.actions[n]
+        doubtful = action["status"] == "cancelled" and "attempt" in action and not action["proven"]
+        return doubtful and self.retried and status in ("requested", "backing_off")
 
     def _question(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "approval_requested":
