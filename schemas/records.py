@@ -441,6 +441,13 @@ class ToolSpec(Struct, omit_defaults=True, kw_only=True):
     version: Annotated[Count, doc("a lower one never replaces a higher one")] = 1
 
 
+class Prices(Struct, omit_defaults=True):
+    """What a model's tokens cost, in the unit of the budget's cost."""
+
+    input: Annotated[float, doc("of a million tokens read"), Meta(ge=0)] = 0.0
+    output: Annotated[float, doc("of a million tokens written"), Meta(ge=0)] = 0.0
+
+
 class ModelSpec(Struct, omit_defaults=True, kw_only=True):
     """A model and how to reach it."""
 
@@ -453,6 +460,7 @@ class ModelSpec(Struct, omit_defaults=True, kw_only=True):
     max_output_tokens: Annotated[int | None, doc("limit of one reply")] = None
     response_schema: Annotated[Json, doc("JSON Schema of the answer")] = None
     timeout_seconds: Annotated[float, doc("for one call"), Meta(gt=0, le=86_400)] = 60.0
+    prices: Annotated[Prices | None, doc("left out: what the provider itself names counts")] = None
     replies: Annotated[Json, doc("scripted: the replies in order")] = None
     function: Annotated[str | None, doc("python: module:function of messages and tools")] = None
     queue: Annotated[Name, doc("queue of its connectors")] = "models"

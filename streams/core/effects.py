@@ -129,8 +129,7 @@ def _command(run: Run, action: Action, verb: str, at: int) -> Command:
 def _model_request(run: Run, action: Action) -> dict[str, Any]:
     """The window, the tools and the settings. Of a script only the reply whose turn it is."""
     definition = run.definition
-    model = definition.model
-    assert model is not None
+    model = run.model(action.model)
     spec = {
         "provider": model.provider,
         "name": model.name,

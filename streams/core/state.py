@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, field
-from perdure.schemas.records import AgentSpec, Budget, PlanStep, ToolSpec
+from perdure.schemas.records import AgentSpec, Budget, ModelSpec, PlanStep, ToolSpec
 
 from . import keys
 
@@ -94,6 +94,15 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     fork_ms: int = 0
     used_ms: int = 0
     inherited: int = 0
+    model: int = 0
+    model_since: int = 0
+    next_model: int | None = None
+    outages: int = 0
+    cut: int = 0
+    last_call: int = 0
+    repeated: int = 0
+    streaks: dict[str, Any] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
 
 
 class Action(Struct, kw_only=True, omit_defaults=False):
@@ -133,6 +142,10 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     twin: int | None = None
     ask: int | None = None
     undoes: int | None = None
+    model: int = 0
+    stands_for: int | None = None
+    replaced: bool = False
+    degraded: dict[str, Any] | None = None
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):
@@ -252,6 +265,12 @@ class Run:
         """The action of this run that a declared key stands for."""
         found: Keyed | None = self.get(("x", keys.slot(name)))
         return None if found is None else found.actions.get(name)
+
+    def model(self, index: int) -> ModelSpec:
+        """The agent's model (0) or one of its fallbacks, in their order."""
+        definition = self.definition
+        assert definition.model is not None
+        return definition.fallback_models[index - 1] if index else definition.model
 
     def open_actions(self) -> list[Action]:
         return [self.action(n) for n in self.header.open]

@@ -183,7 +183,15 @@ class Outputs:
 
     def _outcome(self, ctx: Context, run: Run, key: bytes) -> None:
         made = outcome.build(run)
-        for name in ("result", "completed", "not_completed", "in_doubt", "compensated", "errors"):
+        for name in (
+            "result",
+            "completed",
+            "not_completed",
+            "in_doubt",
+            "compensated",
+            "degraded",
+            "errors",
+        ):
             setattr(made, name, self.keep(getattr(made, name)))
         made.text = made.text[:KEPT_INLINE]
         self._send(ctx, topics.OUTCOMES, key, codec.encode(made), run.header, ctx.partition)

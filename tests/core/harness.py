@@ -75,6 +75,7 @@ def agent(*tools: str, **values: Any) -> AgentSpec:
         "model": ModelSpec(provider="scripted", name="m", replies=[]),
         "tools": list(tools),
         "budget": BudgetPolicy(),
+        "handover_after": 1000,  # most tests repeat one call
     }
     return AgentSpec(**{**defaults, **values})
 

@@ -9,6 +9,7 @@ import msgspec
 from perdure.schemas.records import RunEvent, ToolSpec
 
 from .. import keys
+from ..policies.trouble import error_name
 from ..state import Action, Keyed, Message, Run
 from .changes import (
     call_status,
@@ -32,6 +33,10 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         start.tools = {**start.tools, data["target"]: msgspec.convert(spec, ToolSpec)}
         run.writes["s", 0] = start
     message = data.get("message")
+    if data["kind"] == "model":
+        _model_in_use(run, event, data.get("model", 0))
+    elif "times" in data:
+        header.last_call, header.repeated = n, data["times"]
     action = Action(
         n=n,
         kind=data["kind"],
@@ -50,6 +55,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         twin=data.get("twin"),
         ask=data.get("ask"),
         undoes=data.get("undoes"),
+        model=data.get("model", 0),
+        stands_for=data.get("stands_for"),
     )
     put_action(run, action)
     name = data.get("keyed")
@@ -65,6 +72,13 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     if message is not None:
         run.writes["m", message] = Message(role="tool", call_id=data["call_id"], action=n)
     plan_step(run, action.step_id, status="running", n=n)
+
+
+def _model_in_use(run: Run, event: RunEvent, model: int) -> None:
+    header = run.header
+    if model != header.model:
+        header.model, header.model_since, header.invalid = model, event.at, 0
+    header.next_model = None
 
 
 def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
@@ -116,13 +130,31 @@ def action_succeeded(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         error=None,
         finished_at=event.at,
         worker=data.get("worker"),
+        degraded=data.get("degraded"),
     )
     count_usage(run, data)
     close_action(run, action)
     close_asks_of(run, n, "result")
-    if action.kind == "model" or data.get("attempt") is not None:
+    if action.degraded is not None:
+        note_error(run, action, data["error"])
+        call_status(run, action, event, "failed", data["error"].get("code", ""))
+    elif action.kind == "model" or data.get("attempt") is not None:
         call_status(run, action, event, "ok", "")
+        _goes_well(run, action)
     plan_step(run, action.step_id, status="done")
+
+
+def _goes_well(run: Run, action: Action) -> None:
+    """Nothing of this target's troubles is in a row any more."""
+    header = run.header
+    if action.kind == "model":
+        header.outages = 0
+        return
+    for name in ("streaks", "rejected"):
+        known = getattr(header, name)
+        if action.target in known:
+            left = {target: held for target, held in known.items() if target != action.target}
+            setattr(header, name, left)
 
 
 def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
@@ -135,12 +167,19 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         error=error,
         finished_at=event.at,
         ambiguous=data["ambiguous"],
+        replaced=data.get("replaced", False),
     )
     count_usage(run, data)
     close_asks_of(run, n, "result")
+    if data.get("next_model") is not None:
+        run.header.next_model = data["next_model"]
+    if "times" in data:
+        streak = {"error": error_name(error), "times": data["times"]}
+        run.header.streaks = {**run.header.streaks, action.target: streak}
     if data["closed"]:
         close_action(run, action)
-        plan_step(run, action.step_id, status="failed")
+        if not action.replaced:
+            plan_step(run, action.step_id, status="failed")
     else:
         set_timer(run, f"act/{n}", None)
     note_error(run, action, error)
@@ -151,6 +190,8 @@ def retry_scheduled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     n = data["n"]
     error = data["error"]
     action = change_action(run, n, "backing_off", error=error, ambiguous=data["ambiguous"])
+    if data.get("outage"):
+        run.header.outages += 1
     if n not in run.header.open and action.kind != "notice":  # a failed call is taken up again
         run.header.open = [*run.header.open, n]
     count_usage(run, data)

@@ -52,12 +52,12 @@ def close_action(run: Run, action: Action) -> None:
     header = run.header
     if action.n in header.open:
         header.open = [n for n in header.open if n != action.n]
-        if action.step_id is not None:
+        if action.step_id is not None and not action.replaced:
             header.steps_done += 1
     elif action.n in header.notices:
         header.notices = [n for n in header.notices if n != action.n]
     set_timer(run, f"act/{action.n}", None)
-    if action.message is not None:
+    if action.message is not None and not action.replaced:
         header.tokens += tokens(action.result if action.error is None else action.error)
 
 

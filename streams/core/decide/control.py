@@ -12,10 +12,10 @@ from ..lifecycle import FINAL
 from ..policies.budget import extended
 from ..state import Action, Run
 from .decision import Decision, Lookup, Refusal
+from .ending import end, finish
 from .flow import advance
 from .inputs import Control
-from .moves import end, finish
-from .result import call_anew, doubt
+from .settling import call_anew, doubt
 
 
 def on_control(run: Run, message: Control, now: int, lookup: Lookup) -> Decision | Refusal:

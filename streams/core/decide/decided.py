@@ -8,15 +8,18 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import ApprovalDecision
 
-from ..planning import model_loop
+from ..arguments import argument_error
 from ..policies import approval as approvals
+from ..policies import trouble
 from ..policies.budget import extended
 from ..state import Approval, Run
+from . import asking
 from .decision import Decision, Lookup, Refusal
+from .ending import end
 from .flow import advance
 from .inputs import Decided
-from .moves import declared, end, fail, request
-from .result import call_anew
+from .moves import declared, fail, request
+from .settling import call_anew
 
 
 def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision | Refusal:
@@ -36,9 +39,7 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
         return Refusal(refused)
     assert approval is not None
     if word.decision == "modify" and approval.tool is not None:
-        broken = model_loop.argument_error(
-            run.spec(approval.tool), lookup.value(word.arguments) or {}
-        )
+        broken = argument_error(run.spec(approval.tool), lookup.value(word.arguments) or {})
         if broken is not None:
             return Refusal(f"arguments: {broken}")
         spec = run.spec(approval.tool)
@@ -74,6 +75,10 @@ def _record(decision: Decision, approval: Approval, message: Decided) -> None:
             new = decision.lookup.value(word.arguments)
             data["title"] = approvals.title_of(decision.run.spec(approval.tool), new)
         count = 1
+    if word.decision == "reject":
+        times = trouble.times_rejected(decision.run, approval)
+        if times:
+            data["times"] = times
     data["closes"] = word.decision not in ("approve", "modify") or count >= approval.required
     decision.emit("approval_decided", data, actor)
     decision.verdict = (
@@ -130,6 +135,8 @@ def _reject(
 ) -> None:
     if approval.kind == "budget":
         end(decision, "done", "stopped at the end of its budget", actor=actor)
+    elif approval.kind == "action" and approval.tool is not None and said is not None:
+        _declined_again(decision, approval.tool)
     elif approval.kind == "authority" and approval.action is not None and not approval.asked_by:
         fail(
             decision,
@@ -138,6 +145,19 @@ def _reject(
             {},
             actor,
             ambiguous=decision.run.action(approval.action).ambiguous,
+        )
+
+
+def _declined_again(decision: Decision, tool: str) -> None:
+    """An agent that proposes what people decline goes to a person (lifecycle section 3)."""
+    times = decision.run.header.rejected.get(tool, 0)
+    if times >= trouble.REJECTED_LIMIT:
+        asking.ask(
+            decision,
+            "handover",
+            approvals.shown(f"{tool} was declined {times} times, and the agent goes on", 200),
+            question="Tell the agent what to do instead, retry to let it go on, or cancel the run.",
+            fired={"declined": tool, "times": times},
         )
 
 

@@ -14,7 +14,8 @@ from ..planning import builtin, model_loop, plan
 from ..state import Action
 from . import notices, undoing
 from .decision import Decision
-from .moves import finish, put_forward, request
+from .ending import finish
+from .moves import put_forward, request
 
 
 def advance(decision: Decision) -> None:

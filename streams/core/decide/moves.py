@@ -1,25 +1,23 @@
-"""The moves of a run that deciders, the plan and the model loop share.
-
-Each emits the events of one move: request, propose, ask, fail, end, finish.
-"""
+"""The moves of one call that deciders, the plan and the model loop share: request, propose, fail."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from perdure.schemas.canonical import canonical
-from perdure.schemas.records import ApprovalRule, ToolSpec
+from perdure.schemas.records import ToolSpec
 
 from .. import effects, keys
-from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS, SUCCEEDED
+from ..arguments import argument_error
+from ..lifecycle import SUCCEEDED
 from ..policies import approval as approvals
-from ..policies.budget import used_up
-from ..state import Action, Approval, Run
+from ..policies import trouble
+from ..state import Action, Run
+from . import asking
 from .decision import Decision
-
-RETENTION_MS: Final = 7 * 86_400_000
-"""A finished run's records are kept this long."""
+from .ending import closing, end
+from .models import name_of
 
 
 def request(decision: Decision, n: int, *, proven: bool = False) -> None:
@@ -72,8 +70,12 @@ def propose(
     message: int | None = None,
     call_id: str | None = None,
     always: bool = False,
+    stands_for: int | None = None,
 ) -> None:
-    """Propose a tool's call; ask a person or request it at once."""
+    """Propose a tool's call; ask a person or request it at once.
+
+    ``stands_for``: the failed call whose place it takes.
+    """
     run = decision.run
     header = run.header
     agent = run.definition
@@ -105,13 +107,22 @@ def propose(
         "call_id": call_id,
         "twin": twin,
         "keyed": name,
+        "stands_for": stands_for,
     }
     data.update({name: value for name, value in optional.items() if value is not None})
     if run.start.tools.get(tool.name) != tool:
         data["spec"] = msgspec.to_builtins(tool)
-    actor = "policy:plan" if header.planned else f"model:{_model_name(decision)}"
+    actor = "policy:plan" if header.planned else f"model:{model_name(run)}"
+    times = 1
+    if message is not None and stands_for is None:
+        times = trouble.times_proposed(run, tool.name, arguments, step)
+        data["times"] = times
     decision.emit("action_proposed", data, actor)
-    if twin is None:
+    if times >= max(agent.handover_after, 2):
+        text = f"it was called {times} times in a row with the same arguments"
+        error = {"kind": "business", "code": "REPEATED_CALL", "message": text}
+        fail(decision, n, error, {}, ambiguous=False, hold=True)
+    elif twin is None:
         _request_or_ask(decision, n, rules)
     else:
         put_forward(decision, n)
@@ -198,49 +209,12 @@ def _request_or_ask(decision: Decision, n: int, rules: approvals.Rules) -> None:
         reason=action.why,
         fired=rules.fired,
     )
-    _open(decision, question)
+    asking.put(decision, question)
 
 
-def _open(decision: Decision, question: Approval) -> None:
-    decision.emit("approval_requested", {"approval": msgspec.to_builtins(question)})
-    decision.opened.append(question.n)
-
-
-def _model_name(decision: Decision) -> str:
-    model = decision.run.definition.model
-    return "" if model is None else model.name or model.provider
-
-
-def ask(
-    decision: Decision,
-    kind: str,
-    title: str,
-    *,
-    action: Action | None = None,
-    question: str | None = None,
-    fired: Any = None,
-    reason: str | None = None,
-    asked_by: int | None = None,
-) -> None:
-    """Open a question that no condition decides."""
-    tool = None if action is None or action.kind != "tool" else action.target
-    rule: ApprovalRule = approvals.rule_for(decision.run.definition, kind, tool)
-    made = approvals.open_question(
-        decision.run,
-        kind=kind,
-        rule=rule,
-        now=decision.now,
-        title=title,
-        action=None if action is None else action.n,
-        tool=None if action is None else action.target,
-        arguments=None if action is None else action.arguments,
-        effect=None if action is None else action.effect,
-        question=question,
-        fired=fired,
-        reason=reason,
-        asked_by=asked_by,
-    )
-    _open(decision, made)
+def model_name(run: Run) -> str:
+    """The model in use."""
+    return "" if run.definition.model is None else name_of(run.model(run.header.model))
 
 
 def fail(
@@ -251,32 +225,36 @@ def fail(
     actor: str = "engine",
     *,
     ambiguous: bool,
+    hold: bool = False,
 ) -> None:
-    """An action has failed for good: close it, or hold it open for a person, by the error's kind."""
+    """An action has failed for good: another call or an older result takes its place, else it is
+    closed, or held open for a person, by the error's kind. ``hold``: for a person in any case."""
     run = decision.run
     action = run.action(n)
     kind = error["kind"]
-    holds = not closing(run, action) and _goes_to_a_person(decision, action, kind)
-    data = {
-        "n": n,
-        "attempt": action.attempt,
-        "error": error,
-        "ambiguous": ambiguous,
-        "closed": not holds,
-        **extra,
-    }
-    decision.emit("action_failed", data, actor)
-    if closing(run, action):
+    ends = closing(run, action)
+    data = {"n": n, "attempt": action.attempt, "error": error, "ambiguous": ambiguous}
+    times = 0 if ends or hold else trouble.times_failed(run, action, error)
+    if times:
+        data["times"] = times
+    often = times if times >= run.definition.handover_after else 0
+    if not ends and not hold and stand_in(decision, action, {**data, **extra}, actor, often):
+        return
+    holds = not ends and (hold or often > 0 or _goes_to_a_person(decision, action, kind))
+    decision.emit("action_failed", {**data, "closed": not holds, **extra}, actor)
+    if ends:
         return
     if holds:
         text = f"{action.target}: {error.get('message') or error.get('code') or kind}"
-        ask(
+        fired = {"error": error} | ({"in_a_row": often} if often else {})
+        authority = kind == "permission" and action.kind == "tool" and not often
+        asking.ask(
             decision,
-            "authority" if kind == "permission" and action.kind == "tool" else "handover",
+            "authority" if authority else "handover",
             approvals.shown(f"{kind} in {text}", 200),
             action=run.action(n),
-            question=_question(kind),
-            fired={"error": error},
+            question=_question(error, often),
+            fired=fired,
         )
     elif run.header.planned:
         end(
@@ -287,17 +265,77 @@ def fail(
         )
 
 
-def _question(kind: str) -> str:
+def stand_in(
+    decision: Decision, action: Action, data: dict[str, Any], actor: str, often: int = 0
+) -> bool:
+    """The tool's fallback, else its last good result, takes the place of a call that failed.
+
+    ``data``: what `action_failed` would say; ``often``: so many times in a row with one error.
+    """
+    run = decision.run
+    unavailable = data["error"]["kind"] == "unavailable"
+    spec = run.start.tools.get(action.target)
+    if action.kind != "tool" or spec is None or not (unavailable or often):
+        return False
+    other = _fallback(decision, action, spec, data["ambiguous"])
+    age = decision.now - int((spec.stale_ok_seconds or 0) * 1000)
+    older = trouble.last_good(run, action, age) if unavailable and spec.stale_ok_seconds else None
+    if other is None and older is None:
+        return False
+    if run.header.paused:  # nothing new is proposed: it is seen to when the run is resumed
+        decision.emit("retry_scheduled", {**data, "due": decision.now}, actor)
+    elif other is not None:
+        decision.emit("action_failed", {**data, "closed": True, "replaced": True}, actor)
+        tool, arguments = other
+        asked = None if action.message is None else run.message(action.message).call_id
+        propose(
+            decision,
+            tool=tool,
+            arguments=arguments,
+            step=action.step,
+            why=action.why,
+            step_id=action.step_id,
+            message=action.message,
+            call_id=asked,
+            always=_plan_asks(run, action),
+            stands_for=action.n,
+        )
+    elif older is not None:
+        seconds = (decision.now - (older.finished_at or 0)) / 1000
+        degraded = {"from": run.action_id(older.n), "age_seconds": seconds}
+        made = {"n": action.n, "result": older.result, "degraded": degraded, "error": data["error"]}
+        usage = {"usage": data["usage"]} if "usage" in data else {}
+        decision.emit("action_succeeded", {**made, **usage}, "policy:stale")
+    return True
+
+
+def _fallback(
+    decision: Decision, action: Action, spec: ToolSpec, ambiguous: bool
+) -> tuple[ToolSpec, Any] | None:
+    """The tool named to take over, and those of the arguments that it has parameters for."""
+    if spec.fallback is None or action.stands_for is not None:
+        return None
+    if ambiguous and action.effect != "read_only":
+        return None  # it may have happened: then another tool must not do it a second time
+    other = decision.lookup.tool(spec.fallback) or decision.run.start.tools.get(spec.fallback)
+    if other is None:
+        return None
+    given = decision.lookup.value(action.arguments) or {}
+    known = other.parameters.get("properties", {})
+    arguments = {name: value for name, value in given.items() if name in known}
+    return None if argument_error(other, arguments) is not None else (other, arguments)
+
+
+def _question(error: dict[str, Any], often: int) -> str:
+    if error.get("code") == "REPEATED_CALL":
+        return "It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?"
+    if often:
+        return f"The same error {often} times in a row. Retry, tell the agent something, or cancel the run?"
     return {
         "unavailable": "The service can't be reached. Retry, answer for it, or cancel the run?",
         "permission": "The call was refused. Approve to make it again in your name, or reject.",
         "content_filter": "The provider refused to answer. Retry, tell the agent something, or cancel the run?",
-    }.get(kind, "The call failed. Retry, answer for it, or cancel the run?")
-
-
-def closing(run: Run, action: Action) -> bool:
-    """The run ends, so this action is only let come to its end; an undoing is what the end is for."""
-    return run.header.ending is not None and action.kind != "compensation"
+    }.get(error["kind"], "The call failed. Retry, answer for it, or cancel the run?")
 
 
 def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
@@ -306,86 +344,3 @@ def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
     if kind == "unavailable":
         return True
     return decision.run.header.planned and kind in ("invalid_arguments", "permission")
-
-
-def end(
-    decision: Decision,
-    to: str,
-    reason: str,
-    *,
-    actor: str = "engine",
-    error: dict[str, Any] | None = None,
-    compensate: bool | None = None,
-) -> None:
-    """The first phase of an end: stop what is not requested, cancel what is in flight.
-
-    ``compensate``: undo what was done; left out, a failure and a cancel do as the agent says.
-    """
-    run = decision.run
-    in_flight = []
-    idle = []
-    for action in run.open_actions():
-        if action.kind == "compensation":
-            continue
-        if action.status in IN_FLIGHT:
-            soon = effects.started_timer(action, decision.now)
-            known = run.header.timers.get(f"act/{action.n}", soon)
-            in_flight.append([action.n, min(soon, known)])
-        else:
-            idle.append(action)
-    data: dict[str, Any] = {"to": to, "reason": reason, "in_flight": in_flight}
-    if error is not None:
-        data["error"] = error
-    if compensate is None:
-        compensate = to != "done" and run.definition.on_failure == "compensate"
-    if compensate:
-        data["compensate"] = True
-    decision.emit("ending_started", data, actor)
-    for n in run.header.notices:
-        if run.action(n).status == "backing_off":
-            decision.emit("action_cancelled", {"n": n, "reason": reason})
-    for action in idle:
-        if action.status == "in_doubt":
-            decision.emit("action_in_doubt", {"n": action.n, "closed": True})
-        elif action.status == "failed":
-            decision.emit(
-                "action_failed",
-                {
-                    "n": action.n,
-                    "attempt": action.attempt,
-                    "error": action.error,
-                    "ambiguous": action.ambiguous,
-                    "closed": True,
-                },
-            )
-        else:
-            decision.emit("action_cancelled", {"n": action.n, "reason": reason})
-
-
-def finish(decision: Decision, status: str) -> None:
-    """The last event of a run; a status the table can't reach directly passes through running."""
-    header = decision.run.header
-    if status not in RUN_TRANSITIONS[header.status]:
-        decision.emit("status_changed", {"from": header.status, "to": "running"})
-    decision.emit("run_finished", {"status": status, "purge_at": decision.now + RETENTION_MS})
-
-
-def over_budget(decision: Decision) -> bool:
-    """True: the budget leaves no room for another step; a person is asked, or the run stops."""
-    run = decision.run
-    header = run.header
-    used = used_up(run, decision.now)
-    if used is None:
-        return False
-    asked = any(
-        approval is not None and approval.kind == "budget"
-        for approval in map(run.approval, header.asks)
-    )
-    if asked:
-        return True
-    if run.definition.budget.then == "stop":
-        end(decision, "done", f"the budget is used up: {used}", actor="policy:budget")
-    elif not header.open:
-        title = f"Budget of run {header.run_id} is used up: {used}"
-        ask(decision, "budget", title, question="Extend it, stop here, or cancel the run?")
-    return True

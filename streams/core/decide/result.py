@@ -6,17 +6,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from perdure.schemas.records import ActionError, ActionResult, RetryPolicy
+from perdure.schemas.records import ActionError, ActionResult
 
 from .. import effects
 from ..lifecycle import SUCCEEDED
 from ..planning import model_loop
-from ..policies.retry import may_have_happened, outage_wait_seconds, still_ambiguous, wait_seconds
+from ..policies.budget import priced
+from ..policies.retry import may_have_happened, still_ambiguous, wait_seconds
 from ..state import Action, Run
-from . import notices
+from . import models, notices
 from .decision import Decision, Lookup, Refusal
+from .ending import closing
 from .flow import advance
-from .moves import ask, closing, fail, living_twin, request
+from .moves import fail, request, stand_in
+from .settling import ask_again, call_anew, on_unknown, policy_of, query, settled_at
 
 _OPEN_CALL: Final = frozenset({"requested", "started"})
 _SETTLING: Final = frozenset({"unknown", "querying", "in_doubt"})
@@ -49,10 +52,10 @@ def _number(run: Run, message: ActionResult) -> int | None:
     return n if run_id == run.header.run_id and 1 <= n < run.header.next_action else None
 
 
-def _extra(message: ActionResult) -> dict[str, Any]:
+def _extra(run: Run, action: Action, message: ActionResult) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if message.usage is not None:
-        extra["usage"] = msgspec.to_builtins(message.usage)
+        extra["usage"] = msgspec.to_builtins(priced(run, action, message.usage))
     if message.worker:
         extra["worker"] = message.worker
     return extra
@@ -74,7 +77,12 @@ def _started(decision: Decision, action: Action, message: ActionResult) -> Refus
         due = decision.run.header.timers.get(f"act/{action.n}", due)
     decision.emit(
         "action_started",
-        {"n": action.n, "attempt": message.attempt, "due": due, **_extra(message)},
+        {
+            "n": action.n,
+            "attempt": message.attempt,
+            "due": due,
+            **_extra(decision.run, action, message),
+        },
         _actor(message),
     )
     return None
@@ -98,7 +106,9 @@ def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Ref
         if action.kind == "model" or action.effect == "read_only":
             return _late(action)
         data = {"n": action.n, "attempt": message.attempt, "result": message.result}
-        decision.emit("effect_found", {**data, **_extra(message)}, _actor(message))
+        decision.emit(
+            "effect_found", {**data, **_extra(decision.run, action, message)}, _actor(message)
+        )
         return None
     if status not in _OPEN_CALL and status not in _SETTLING and status != "backing_off" and closed:
         return _late(action)
@@ -112,13 +122,22 @@ def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Ref
         return _late(action)
     if action.kind == "model":
         model_loop.replied(
-            decision, action, message.result, _extra(message), f"model:{action.target}"
+            decision,
+            action,
+            message.result,
+            _extra(decision.run, action, message),
+            f"model:{action.target}",
         )
         return None
     kind = "action_adopted" if message.adopted else "action_succeeded"
     decision.emit(
         kind,
-        {"n": action.n, "attempt": message.attempt, "result": message.result, **_extra(message)},
+        {
+            "n": action.n,
+            "attempt": message.attempt,
+            "result": message.result,
+            **_extra(decision.run, action, message),
+        },
         _actor(message),
     )
     return None
@@ -135,7 +154,7 @@ def _failed(decision: Decision, action: Action, message: ActionResult) -> Refusa
     error = _error(message)
     if action.status == "in_doubt" and may_have_happened(action.effect, error):
         return _late(action)  # it says no more than is known
-    on_failure(decision, action, error, _extra(message), _actor(message))
+    on_failure(decision, action, error, _extra(decision.run, action, message), _actor(message))
     return None
 
 
@@ -165,29 +184,20 @@ def on_failure(
     if action.kind == "model" and kind == "model_invalid":
         model_loop.unusable(decision, action, error, extra, actor)
         return
-    again = kind in ("transient", "unknown") or (
-        action.kind == "model" and kind in ("model_unavailable", "unavailable")
-    )
-    if again and not closing(run, action):
-        policy = _policy(run, action)
-        wait: float | None = None
-        if action.attempt < policy.attempts:
+    if not closing(run, action):
+        policy = policy_of(run, action)
+        tries = models.tries(run, policy.attempts) if action.kind == "model" else policy.attempts
+        data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": ambiguous}
+        if error.get("code") == "BREAKER_OPEN" and stand_in(
+            decision, action, {**data, **extra}, actor
+        ):
+            return  # it does not wait for the breaker
+        if _may_pass(run, action, error) and action.attempt < tries:
             wait = wait_seconds(policy, run.action_id(action.n), action.attempt, error)
-        elif action.kind == "model":  # a model that is down holds the run, it does not fail it
-            wait = outage_wait_seconds(run.action_id(action.n), action.attempt, policy.attempts)
-        if wait is not None:
-            decision.emit(
-                "retry_scheduled",
-                {
-                    "n": action.n,
-                    "attempt": action.attempt,
-                    "error": error,
-                    "ambiguous": ambiguous,
-                    "due": decision.now + int(wait * 1000),
-                    **extra,
-                },
-                actor,
-            )
+            due = decision.now + int(wait * 1000)
+            decision.emit("retry_scheduled", {**data, "due": due, **extra}, actor)
+            return
+        if action.kind == "model" and models.failed(decision, action, error, extra, actor):
             return
     if kind in ("transient", "unknown"):
         error = {
@@ -199,9 +209,14 @@ def on_failure(
     fail(decision, action.n, error, extra, actor, ambiguous=ambiguous)
 
 
-def _policy(run: Run, action: Action) -> RetryPolicy:
-    spec = None if action.kind == "model" else run.start.tools.get(action.target)
-    return (spec.retry if spec else None) or run.definition.retry
+def _may_pass(run: Run, action: Action, error: dict[str, Any]) -> bool:
+    """Worth trying again: the fault passes by itself, or a breaker will let a call through."""
+    kind = error["kind"]
+    if action.kind == "model" and not run.definition.fallback_models:
+        return kind in ("transient", "unknown", "unavailable", "model_unavailable")
+    return kind in ("transient", "unknown") or (
+        error.get("code") == "BREAKER_OPEN" and action.kind != "model"
+    )
 
 
 def _doubted_late(action: Action, message: ActionResult) -> bool:
@@ -237,10 +252,20 @@ def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refus
     )
     if action.effect == "read_only":
         on_failure(
-            decision, action, {**error, "kind": "transient"}, _extra(message), _actor(message)
+            decision,
+            action,
+            {**error, "kind": "transient"},
+            _extra(decision.run, action, message),
+            _actor(message),
         )
     else:
-        on_unknown(decision, action, {**error, "kind": "unknown"}, _extra(message), _actor(message))
+        on_unknown(
+            decision,
+            action,
+            {**error, "kind": "unknown"},
+            _extra(decision.run, action, message),
+            _actor(message),
+        )
     return None
 
 
@@ -249,106 +274,6 @@ def _of_the_call(message: ActionResult) -> bool:
     worker that lost it says so."""
     lost = message.error is not None and message.error.code == "worker_lost"
     return lost or message.started_at is not None
-
-
-def on_unknown(
-    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
-) -> None:
-    """It may or may not have happened: settle it by its effect (contract section 6)."""
-    run = decision.run
-    decision.emit(
-        "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, **extra}, actor
-    )
-    how = effects.settles_by(run, action, decision.now)
-    if how == "query":
-        query(decision, action.n)
-    elif closing(run, action) or how == "ask":
-        doubt(decision, action.n)
-    else:
-        call_again(decision, run.action(action.n), error)
-
-
-def query(decision: Decision, n: int) -> None:
-    """Ask the outside whether the current attempt happened."""
-    action = decision.run.action(n)
-    decision.emit(
-        "action_queried",
-        {
-            "n": n,
-            "attempt": action.attempt,
-            "due": decision.now + int(action.timeout_seconds * 1000) + effects.GRACE_MS,
-        },
-    )
-
-
-def doubt(decision: Decision, n: int) -> None:
-    """Nothing can be asked: a person must say. While ending, the outcome says that it is in doubt."""
-    run = decision.run
-    action = run.action(n)
-    ends = closing(run, action)
-    decision.emit("action_in_doubt", {"n": n, "closed": ends})
-    if not ends:
-        action = run.action(n)
-        ask(
-            decision,
-            "in_doubt",
-            f"{action.target} may or may not have happened: look, then say which",
-            action=action,
-            question="Did it happen? mark_done with its result, mark_not_done to call it again, or cancel the run.",
-            fired={"error": action.error},
-        )
-
-
-def call_again(decision: Decision, action: Action, error: dict[str, Any]) -> None:
-    """A new attempt after a wait; a call that may repeat freely has its tries counted."""
-    run = decision.run
-    policy = _policy(run, action)
-    if action.attempt >= policy.attempts and action.effect != "external":
-        gone = {
-            "kind": "unavailable",
-            "code": "API_UNAVAILABLE",
-            "message": f"{error.get('message', '')} (after {action.attempt} tries)",
-        }
-        fail(decision, action.n, gone, {}, ambiguous=action.ambiguous)
-        return
-    wait = wait_seconds(policy, run.action_id(action.n), action.attempt, error)
-    decision.emit(
-        "retry_scheduled",
-        {
-            "n": action.n,
-            "attempt": action.attempt,
-            "error": error,
-            "ambiguous": action.ambiguous,
-            "due": decision.now + int(wait * 1000),
-        },
-    )
-
-
-def _settled_at(action: Action) -> int:
-    """From when on `absent` can't change any more (ms): a request still on its way has landed."""
-    settle = action.timeout_seconds if action.settle_seconds is None else action.settle_seconds
-    last_sent = action.unknown_at or action.requested_at or 0
-    return last_sent + int(settle * 1000)
-
-
-def ask_again(decision: Decision, action: Action, why: str) -> None:
-    """The query settled nothing. What may repeat is called again; an external call is asked about
-    with backoff until its request must have landed, then it is in doubt (contract section 6)."""
-    run = decision.run
-    settled = _settled_at(action)
-    error = {"kind": "unknown", "code": why, "message": f"the query was {why}"}
-    external = effects.effect_now(run, action, decision.now) == "external"
-    if not external and not closing(run, action):
-        call_again(decision, action, error)
-        return
-    if (action.queried_at or 0) >= settled:  # the last word there is
-        doubt(decision, action.n)
-        return
-    wait = min(1000 * 2 ** min(action.queries, 6), 60_000)
-    due = max(decision.now, min(settled, decision.now + wait))
-    decision.emit(
-        "action_unknown", {"n": action.n, "attempt": action.attempt, "error": error, "due": due}
-    )
 
 
 def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
@@ -362,7 +287,7 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     run = decision.run
     # Before that a request on its way may land yet. What counts is when it was asked: the answer
     # may have lain on its topic for longer than that.
-    settled = (action.queried_at or 0) >= _settled_at(action)
+    settled = (action.queried_at or 0) >= settled_at(action)
     if action.status == "in_doubt" and not settled:
         return _late(action)
     if effects.effect_now(run, action, decision.now) == "external" and not settled:
@@ -372,12 +297,12 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
             "message": "not found yet; asked again once it has settled",
         }
         data = {"n": action.n, "attempt": action.attempt, "error": error}
-        decision.emit("action_unknown", {**data, "due": max(decision.now, _settled_at(action))})
+        decision.emit("action_unknown", {**data, "due": max(decision.now, settled_at(action))})
         return None
     if closing(run, action):
         data = {"n": action.n, "reason": "it had not happened", "proven": settled}
         decision.emit("action_cancelled", data, _actor(message))
-    elif action.attempt >= _policy(run, action).attempts:  # it never arrives: not for ever
+    elif action.attempt >= policy_of(run, action).attempts:  # it never arrives: not for ever
         gone = {
             "kind": "unavailable",
             "code": "API_UNAVAILABLE",
@@ -420,50 +345,14 @@ def _cancelled(decision: Decision, action: Action, message: ActionResult) -> Ref
             "code": "CANCELLED",
             "message": "the worker gave the call up before it began",
         }
-        on_failure(decision, action, error, _extra(message), _actor(message))
+        on_failure(decision, action, error, _extra(decision.run, action, message), _actor(message))
     return None
-
-
-def call_anew(decision: Decision, n: int) -> None:
-    """The next attempt, unless the key ran out while an attempt may have happened."""
-    action = decision.run.action(n)
-    other = living_twin(decision, n)
-    if other is not None:
-        _by_the_other(decision, action, decision.run.action(other))
-        return
-    gone = effects.effect_now(decision.run, action, decision.now) != action.effect
-    if not (gone and action.ambiguous):
-        request(decision, n)
-        return
-    error = {
-        "kind": "unknown",
-        "code": "key_expired",
-        "message": "an attempt may have happened, and its key is too old to protect a second",
-    }
-    if action.status != "backing_off":  # a failed call passes through it, as every new attempt may
-        data = {"n": n, "attempt": action.attempt, "error": error, "due": decision.now}
-        decision.emit("retry_scheduled", {**data, "ambiguous": True})
-    on_unknown(decision, decision.run.action(n), error, {}, "engine")
-
-
-def _by_the_other(decision: Decision, action: Action, other: Action) -> None:
-    """Another call has this one's declared key: its result is this one's, or it is waited for."""
-    if other.status in SUCCEEDED:
-        of = decision.run.action_id(other.n)
-        decision.emit("action_adopted", {"n": action.n, "result": other.result, "of": of})
-        return
-    error = {"kind": "transient", "code": "SAME_KEY", "message": f"call {other.n} has the same key"}
-    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": action.ambiguous}
-    decision.emit("retry_scheduled", {**data, "due": decision.now + _LOOK_AGAIN_MS})
-
-
-_LOOK_AGAIN_MS: Final = 1_000
 
 
 def overdue(decision: Decision, action: Action) -> None:
     """An action's timer: a backoff is over, or an answer did not come."""
     status = action.status
-    if status == "backing_off":
+    if status == "backing_off" and not models.all_again(decision, action):
         call_anew(decision, action.n)
     elif status == "querying":
         ask_again(decision, action, "unanswered")

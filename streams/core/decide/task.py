@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import AgentSpec, PlanStep, Task, ToolSpec
 
-from ..planning import model_loop, plan
+from ..arguments import argument_error
+from ..planning import plan
 from ..policies.budget import lowered
 from ..state import Header
 from .decision import Decision, Lookup, Refusal, fitting
@@ -126,7 +127,7 @@ def _plan_arguments(task: Task, tools: dict[str, ToolSpec]) -> str | None:
             for value in step.arguments.values()
         ):
             continue
-        found = model_loop.argument_error(tools[step.tool], step.arguments)
+        found = argument_error(tools[step.tool], step.arguments)
         if found is not None:
             return f"plan[{index}] ({step.id}): arguments: {found}"
     return None

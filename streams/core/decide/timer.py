@@ -8,9 +8,9 @@ from ..state import Run
 from . import notices
 from .decided import act
 from .decision import Decision, Lookup, Refusal
+from .ending import end
 from .flow import advance
 from .inputs import Timer
-from .moves import end
 from .result import overdue
 
 

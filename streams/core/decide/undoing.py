@@ -15,8 +15,9 @@ import msgspec
 from perdure.schemas.records import ToolSpec
 
 from .. import cel, keys
+from ..arguments import argument_error
 from ..lifecycle import SUCCEEDED
-from ..planning import model_loop, plan
+from ..planning import plan
 from ..state import Action, Run
 from .decision import Decision
 from .moves import fail, request
@@ -66,6 +67,9 @@ def _undoing_tool(run: Run, action: Action) -> str | None:
 def _step(run: Run, action: Action) -> Any:
     if action.step_id is None:
         return None
+    spec = run.start.tools.get(action.target)
+    if action.stands_for is not None and spec is not None and spec.compensate:
+        return None  # another tool has done it, and knows how to undo it
     return next(step for step in run.start.plan or () if step.id == action.step_id)
 
 
@@ -80,7 +84,7 @@ def _begin(decision: Decision, action: Action) -> None:
     arguments: dict[str, Any] = {}
     try:
         arguments = _arguments(decision, action, spec)
-        broken = None if tool is None else model_loop.argument_error(spec, arguments)
+        broken = None if tool is None else argument_error(spec, arguments)
         problem = problem or (None if broken is None else ("invalid_arguments", broken))
     except cel.ExpressionError as error:
         problem = problem or ("PLAN_EXPRESSION", str(error))

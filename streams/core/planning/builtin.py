@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .. import keys
-from ..decide import moves
+from ..decide import asking, moves
 from ..decide.decision import Decision
 from ..policies import approval as approvals
 from ..state import Action, Run
@@ -31,8 +31,7 @@ def propose(
     run = decision.run
     header = run.header
     n = header.next_action
-    model = run.definition.model
-    actor = f"model:{'' if model is None else model.name or model.provider}"
+    actor = f"model:{moves.model_name(run)}"
     decision.emit(
         "action_proposed",
         {
@@ -62,7 +61,7 @@ def put_forward(decision: Decision, n: int) -> None:
 
 def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
     question = str(arguments["question"])[:_SAID]
-    moves.ask(
+    asking.ask(
         decision,
         "clarification",
         approvals.shown(question, 200),
@@ -74,7 +73,7 @@ def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
 
 def _hand_over(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
     reason = str(arguments["reason"])[:_SAID]
-    moves.ask(
+    asking.ask(
         decision,
         "handover",
         approvals.shown(f"{decision.run.header.agent} hands over: {reason}", 200),
@@ -96,7 +95,7 @@ def _ask_authority(decision: Decision, n: int, arguments: dict[str, Any]) -> Non
         data = {"n": n, "attempt": 0, "error": error, "ambiguous": False, "closed": True}
         decision.emit("action_failed", data)
         return
-    moves.ask(
+    asking.ask(
         decision,
         "authority",
         approvals.shown(f"Allow {denied.target}, which was refused", 200),

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from functools import lru_cache
 from typing import Any, Final
 
-import jsonschema
 import msgspec
 from perdure.schemas.records import ToolSpec
-from referencing.jsonschema import EMPTY_REGISTRY
 
 from .. import keys
-from ..decide import moves
+from ..arguments import argument_error
+from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
 from ..effects import why_name
 from ..policies import builtins
 from ..state import Action
 from . import builtin
 
-INVALID_LIMIT: Final = 3
-"""Unusable replies in a row before a person is asked."""
 _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
 )
@@ -36,42 +32,52 @@ def advance(decision: Decision) -> None:
     if _propose_waiting(decision) and (header.open or header.asks):
         return  # else all of them had their results at once
     if header.answer is not None:
-        moves.finish(decision, "done")
+        ending.finish(decision, "done")
         return
-    if header.invalid >= INVALID_LIMIT:
+    if header.next_model is not None:  # the step's model can't be used: another has its turn
+        call_model(decision, header.next_model, header.step)
+        return
+    index = models.next_one(run, decision.now)
+    if index is None:
         _hand_over(decision)
         return
-    if moves.over_budget(decision):
+    if ending.over_budget(decision):
         return
-    model = run.definition.model
-    assert model is not None
-    n = header.next_action
-    name = model.name or model.provider
     step = header.step + 1
-    decision.emit("step_started", {"step": step, "title": name})
-    decision.emit(
-        "action_proposed",
-        {
-            "n": n,
-            "kind": "model",
-            "step": step,
-            "target": name,
-            "queue": model.queue,
-            "effect": "read_only",
-            "key": keys.idempotency_key(header.run_id, n, header.nonce),
-            "timeout_seconds": model.timeout_seconds,
-        },
-    )
+    decision.emit("step_started", {"step": step, "title": models.name_of(run.model(index))})
+    call_model(decision, index, step)
+
+
+def call_model(decision: Decision, index: int, step: int) -> None:
+    """Call the agent's model, or one of its fallbacks, by its index."""
+    run = decision.run
+    header = run.header
+    model = run.model(index)
+    n = header.next_action
+    data = {
+        "n": n,
+        "kind": "model",
+        "step": step,
+        "target": models.name_of(model),
+        "queue": model.queue,
+        "effect": "read_only",
+        "key": keys.idempotency_key(header.run_id, n, header.nonce),
+        "timeout_seconds": model.timeout_seconds,
+    }
+    if index:
+        data["model"] = index
+    decision.emit("action_proposed", data)
     moves.request(decision, n)
 
 
 def _hand_over(decision: Decision) -> None:
-    moves.ask(
+    header = decision.run.header
+    asking.ask(
         decision,
         "handover",
-        f"The model of run {decision.run.header.run_id} gave {INVALID_LIMIT} unusable replies in a row",
+        f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row",
         question="Retry, tell the agent something, or cancel the run?",
-        fired={"errors": decision.run.header.errors[-INVALID_LIMIT:]},
+        fired={"errors": header.errors[-models.INVALID_LIMIT :]},
     )
 
 
@@ -262,23 +268,3 @@ def _tool(decision: Decision, name: str) -> ToolSpec | None:
     """The built-in tool, or the agent's own as it is announced now, or was when the run began."""
     run = decision.run
     return builtins.of(run).get(name) or decision.lookup.tool(name) or run.start.tools.get(name)
-
-
-def argument_error(tool: ToolSpec, arguments: dict[str, Any]) -> str | None:
-    """Why arguments break the tool's schema, or None."""
-    if not tool.parameters:
-        return None
-    try:
-        found = next(_validator(_json.encode(tool.parameters)).iter_errors(arguments), None)
-    except Exception as error:  # any connector may announce a schema that no validator can use
-        return f"the schema of {tool.name} can't be used ({type(error).__name__}); its connector must mend it"
-    if found is None:
-        return None
-    where = ".".join(str(part) for part in found.absolute_path)
-    return f"{where}: {found.message[:300]}" if where else str(found.message[:300])
-
-
-@lru_cache(maxsize=1024)
-def _validator(schema: bytes) -> Any:
-    """A validator that knows this schema alone and fetches nothing."""
-    return jsonschema.Draft202012Validator(msgspec.json.decode(schema), registry=EMPTY_REGISTRY)

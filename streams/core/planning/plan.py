@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.schemas.records import AgentSpec, PlanStep
 
 from .. import cel
-from ..decide import moves
+from ..decide import ending, moves
 from ..decide.decision import Decision
 from ..lifecycle import SUCCEEDED
 from ..policies.approval import run_variables
@@ -91,7 +91,7 @@ def advance(decision: Decision) -> None:
                 )
                 moved = True
             elif all(status in _REACHED for status in wanted):
-                if moves.over_budget(decision):
+                if ending.over_budget(decision):
                     return
                 moved = _start(decision, step) or moved
             if run.header.ending is not None:
@@ -101,7 +101,7 @@ def advance(decision: Decision) -> None:
         and not run.header.asks
         and all(state["status"] not in ("pending", "running") for state in run.header.plan.values())
     ):
-        moves.finish(decision, "done")
+        ending.finish(decision, "done")
 
 
 def _start(decision: Decision, step: PlanStep) -> bool:
@@ -145,7 +145,7 @@ def _fails(decision: Decision, step: PlanStep, message: str) -> None:
         "code": "PLAN_EXPRESSION",
         "message": f"step {step.id}: {message}",
     }
-    moves.end(decision, "failed", f"step {step.id} can't be worked out: {message}", error=error)
+    ending.end(decision, "failed", f"step {step.id} can't be worked out: {message}", error=error)
 
 
 def variables(decision: Decision) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def result_text(run: Run, action: Action) -> str:
             if spec and spec.sensitive
             else action.result
         )
-        return _whose(run, action) + _json.encode(result).decode()
+        return _whose(run, action) + _how_old(action) + _json.encode(result).decode()
     error = action.error or {}
     if action.status == "rejected":
         reason = f" Reason: {error['message']}" if error.get("message") else ""
@@ -122,6 +122,13 @@ def result_text(run: Run, action: Action) -> str:
         code = f" ({error['code']})" if error.get("code") else ""
         return f"Error, {error.get('kind', 'internal')}{code}: {error.get('message', '')}"
     return "Not finished."
+
+
+def _how_old(action: Action) -> str:
+    if action.degraded is None:
+        return ""
+    seconds = round(action.degraded["age_seconds"])
+    return f"[{action.target} can't be reached: this is its answer of {seconds} s ago.] "
 
 
 def _whose(run: Run, action: Action) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from perdure.schemas.records import Budget, BudgetPolicy
+from perdure.schemas.records import Budget, BudgetPolicy, Usage
 
-from ..state import Run
+from ..state import Action, Run
 
 
 def lowered(agent: BudgetPolicy, task: Budget | None) -> Budget:
@@ -22,6 +22,17 @@ def lowered(agent: BudgetPolicy, task: Budget | None) -> Budget:
     return msgspec.convert(
         {name: least(name) for name in ("steps", "tokens", "seconds", "cost")}, Budget
     )
+
+
+def priced(run: Run, action: Action, usage: Usage) -> Usage:
+    """The usage with its cost by the agent's prices, where the provider names none."""
+    if action.kind != "model" or usage.cost:
+        return usage
+    prices = run.model(action.model).prices
+    if prices is None:
+        return usage
+    cost = usage.input_tokens * prices.input + usage.output_tokens * prices.output
+    return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
 def seconds_used(run: Run, now: int) -> float:

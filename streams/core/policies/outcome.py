@@ -29,6 +29,7 @@ def record(run: Run, action: Action) -> ActionRecord:
         error=None if error is None else _error(error),
         approval_id=None if action.approval is None else run.approval_id(action.approval),
         approved_by=action.approved_by,
+        degraded=action.degraded,
         started_at=action.started_at or action.requested_at,
         finished_at=action.finished_at,
     )
@@ -54,6 +55,7 @@ def build(run: Run) -> Outcome:
         "not_completed": [],
         "in_doubt": [],
         "compensated": [],
+        "degraded": [],
     }
     actions = [run.action(n) for n in range(1, header.next_action)]
     undoings = {action.undoes: action for action in actions if action.undoes is not None}
@@ -68,6 +70,7 @@ def build(run: Run) -> Outcome:
         header.status == "done"
         and not lists["not_completed"]
         and not lists["in_doubt"]
+        and not lists["degraded"]
         and not missing
         and ending is None
     )
@@ -87,6 +90,7 @@ def build(run: Run) -> Outcome:
         not_completed=msgspec.to_builtins(lists["not_completed"]),
         in_doubt=msgspec.to_builtins(lists["in_doubt"]),
         compensated=msgspec.to_builtins(lists["compensated"]),
+        degraded=msgspec.to_builtins(lists["degraded"]),
         errors=errors,
         usage=usage(run),
         version=header.version,
@@ -96,11 +100,14 @@ def build(run: Run) -> Outcome:
 
 
 def _superseded(run: Run, action: Action) -> bool:
-    """Cancelled before it was called, and its step proposed anew by a retry.
+    """Another call stands for it: a fallback tool's, or, of a call that was cancelled before it
+    was made, the one by which a retry proposed its step anew.
 
     A step that a retry has freed and that was not proposed again before the end has no other call
     to stand for it, so this one stays in the lists.
     """
+    if action.replaced:  # nothing of it happened, else no other tool had been called
+        return True
     if action.status != "cancelled" or action.ambiguous or action.step_id is None:
         return False
     current = run.header.plan[action.step_id].get("n")
@@ -116,6 +123,8 @@ def _list_of(action: Action, undoing: Action | None = None) -> str:
         return "compensated"
     if action.status == "compensation_failed" and undoing is not None:
         return _LEFT[_list_of(undoing)]
+    if action.degraded is not None and action.status == "succeeded":
+        return "degraded"
     if action.status in SUCCEEDED:
         return "completed"
     if action.status == "in_doubt" or (action.ambiguous and action.effect != "read_only"):
@@ -144,6 +153,7 @@ def _text(run: Run, lists: dict[str, list[ActionRecord]], missing: list[str]) ->
         ("not_completed", "Not done"),
         ("in_doubt", "Unknown whether done"),
         ("compensated", "Undone"),
+        ("degraded", "Answered from an older result"),
     ):
         if lists[name]:
             parts.append(f"{intro}: {_names(lists[name])}.")
@@ -188,11 +198,13 @@ def waiting_for(run: Run) -> list[dict[str, Any]]:
     for action in run.open_actions():
         if action.status == "backing_off":
             kind = "model" if action.kind == "model" else "retry"
+            if (action.error or {}).get("code") == "BREAKER_OPEN":
+                kind = "breaker"
             found.append(
                 {
                     "kind": kind,
                     "target": action.target,
-                    "since": header.updated_at,
+                    "since": action.requested_at or header.updated_at,
                     "until": header.timers.get(f"act/{action.n}"),
                 }
             )

@@ -38,10 +38,15 @@ def wait_seconds(policy: RetryPolicy, action_id: str, attempt: int, error: dict[
     return min(max(wait, asked or 0.0), LONGEST_RETRY_AFTER_SECONDS)
 
 
-def outage_wait_seconds(action_id: str, attempt: int, tries: int) -> float:
-    """Seconds before a model that is down is tried again: from 10 s doubling to 15 min."""
-    wait: float = min(10.0 * 2 ** min(max(attempt - tries, 0), 30), MODEL_OUTAGE_LONGEST_SECONDS)
-    return wait * (0.8 + 0.2 * spread(f"{action_id}#{attempt}"))
+def outage_wait_seconds(action_id: str, attempt: int, nth: int, error: dict[str, Any]) -> float:
+    """Seconds before models that are down are tried again: from 10 s doubling to 15 min.
+
+    ``nth``: waits of this outage before this one; Retry-After is never shortened.
+    """
+    wait: float = min(10.0 * 2 ** min(nth, 30), MODEL_OUTAGE_LONGEST_SECONDS)
+    wait *= 0.8 + 0.2 * spread(f"{action_id}#{attempt}")
+    asked = error.get("retry_after_seconds") or 0.0
+    return max(wait, min(asked, LONGEST_RETRY_AFTER_SECONDS))
 
 
 def may_have_happened(effect: str, error: dict[str, Any]) -> bool:
