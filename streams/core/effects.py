@@ -10,6 +10,7 @@ from perdure.schemas.records import ActionCommand, ApprovedBy, RunEvent
 from . import keys
 from .planning import window
 from .policies import builtins
+from .policies.budget import output_limit
 from .state import Action, Run
 
 EXPIRES_AFTER_TIMEOUTS: Final = 10
@@ -148,9 +149,12 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
     for name in ("base_url", "api_key_env", "function"):
         if getattr(model, name) is not None:
             spec[name] = getattr(model, name)
-    for name in ("seed", "temperature", "max_output_tokens", "response_schema"):
+    for name in ("seed", "temperature", "response_schema"):
         if getattr(model, name) is not None:
             request[name] = getattr(model, name)
+    limit = output_limit(run, action)
+    if limit is not None:
+        request["max_output_tokens"] = limit
     request["tools"] = [_offer(run, name) for name in definition.tools if name in run.start.tools]
     request["tools"] += [
         {"name": name, "description": spec.description, "parameters": spec.parameters}

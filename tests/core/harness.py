@@ -225,7 +225,11 @@ class World:
         return self.answer(command, "failed", error=made)
 
     def reply(
-        self, content: str | None = None, *calls: tuple[str, Any], **values: Any
+        self,
+        content: str | None = None,
+        *calls: tuple[str, Any],
+        target: str = "m",
+        **values: Any,
     ) -> Decision | Refusal:
         """The model's reply to the request in flight."""
         made = {
@@ -235,7 +239,9 @@ class World:
             **{name: value for name, value in values.items() if name != "seconds"},
         }
         passed = values.get("seconds", 0.01)
-        return self.answer(self.command("m"), result=made, usage=Usage(10, 5, 0.5), seconds=passed)
+        return self.answer(
+            self.command(target), result=made, usage=Usage(10, 5, 0.5), seconds=passed
+        )
 
     def decide(
         self, decision: str, approver: str = "ann", n: int | None = None, **values: Any
@@ -290,6 +296,9 @@ class World:
     def types(self) -> list[str]:
         return [event.type for event in self.events]
 
+    def waits(self) -> list[dict[str, Any]]:
+        return outcome.waiting_for(self.run)
+
     def outcome(self) -> Outcome:
         """The outcome as a reader of its topic gets it."""
         return codec.decode(codec.encode(outcome.build(self.run)), Outcome)
@@ -297,7 +306,7 @@ class World:
     def listed(self) -> dict[str, list[str]]:
         """Tool names by the outcome's lists."""
         made = self.outcome()
-        names = ("completed", "not_completed", "in_doubt")
+        names = ["completed", "not_completed", "in_doubt"] + (["degraded"] if made.degraded else [])
         return {name: [record["tool"] for record in getattr(made, name)] for name in names}
 
     # --- the checks --------------------------------------------------------------------------
@@ -422,6 +431,7 @@ class World:
                 numbers.add(record.action_id)
         actions = [self.run.action(n) for n in range(1, header.next_action)]
         anew = {a.n for a in actions if a.step_id and header.plan[a.step_id].get("n") != a.n}
+        anew |= {a.n for a in actions if a.replaced}
         tools = [a.n for a in actions if a.kind == "tool" and a.n not in anew]
         assert numbers == {f"{header.run_id}/{n}" for n in tools}
         state = outcome.run_state(self.run, window.request_messages(self.run))

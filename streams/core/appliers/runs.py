@@ -72,6 +72,7 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         add_message(run, Message(role="user", content=note))
     broken = note is not None or any("error" in call for call in calls)
     header.invalid = header.invalid + 1 if broken else 0
+    header.cut = header.cut + 1 if data.get("cut") else 0
     header.steps_done += 1
     if data.get("unread"):  # it answered without having read what was sent meanwhile
         add_message(run, Message(role="user", content=_UNREAD))

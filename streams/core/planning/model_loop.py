@@ -14,11 +14,17 @@ from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
 from ..effects import why_name
 from ..policies import builtins
+from ..policies.budget import output_limit
 from ..state import Action
 from . import builtin
 
 _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
+)
+_FILTERED: Final = "the provider's content filter stopped the reply"
+_TRUNCATED: Final = (
+    "Error: your reply was cut off by the token limit before the arguments were complete "
+    "(truncated). Nothing was called. Write less, or make fewer calls at once."
 )
 _json = msgspec.json.Encoder(order="sorted")
 
@@ -87,12 +93,18 @@ def replied(
     """A model's reply arrived: check it, record it, propose its calls."""
     reply = decision.lookup.value(result)
     run = decision.run
+    if isinstance(reply, dict) and reply.get("finish_reason") == "content_filter":
+        error = {"kind": "content_filter", "code": "content_filter", "message": _FILTERED}
+        moves.fail(decision, action.n, error, extra, actor, ambiguous=False)
+        return
     decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
     content, calls, finish, note = _read(reply)
     base = run.header.messages
     first = base + 1
     made: list[dict[str, Any]] = []
-    checked = [_check(decision, call) for call in calls]
+    cut = finish == "length" or _at_its_limit(run, action, extra)
+    last = len(calls) - 1
+    checked = [_check(decision, call, cut and i == last) for i, call in enumerate(calls)]
     kept = fitting(decision.lookup, [arguments for _, _, arguments, _, _ in checked])
     good: list[tuple[int, str, ToolSpec, dict[str, Any], str | None]] = []
     for position, (name, tool, _, why, error) in enumerate(checked):
@@ -120,6 +132,8 @@ def replied(
         data["note"] = note
     if note is None and not made and run.header.messages > run.header.heard:
         data["unread"] = run.header.messages - run.header.heard
+    if cut:
+        data["cut"] = True
     decision.emit("model_replied", data, actor)
     if run.header.ending is not None or run.header.paused:
         return  # a paused run proposes them when it is resumed, one that ends never
@@ -213,8 +227,14 @@ def _read(reply: Any) -> tuple[str | None, list[Any], str, str | None]:
     return content, calls, finish, note
 
 
+def _at_its_limit(run: Run, action: Action, extra: dict[str, Any]) -> bool:
+    """The model wrote as much as it was allowed to, whatever reason it gives for its end."""
+    limit = output_limit(run, action)
+    return limit is not None and extra.get("usage", {}).get("output_tokens", 0) >= limit
+
+
 def _check(
-    decision: Decision, call: Any
+    decision: Decision, call: Any, cut: bool
 ) -> tuple[str, ToolSpec | None, dict[str, Any], str | None, str | None]:
     """(name, tool, arguments, why, error text) of one call."""
     run = decision.run
@@ -236,6 +256,8 @@ def _check(
     if tool is None:
         return name, None, {}, None, f"Error: the tool {name} is not announced by any worker."
     arguments = call.get("arguments")
+    if cut and (call.get("raw") or (not arguments and tool.parameters.get("properties"))):
+        return name, tool, {}, None, _TRUNCATED
     if arguments is None and call.get("raw"):
         return (
             name,

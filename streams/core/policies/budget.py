@@ -35,6 +35,12 @@ def priced(run: Run, action: Action, usage: Usage) -> Usage:
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
+def output_limit(run: Run, action: Action) -> int | None:
+    """Tokens a reply may have; after replies that were cut off there is more room."""
+    limit = run.model(action.model).max_output_tokens
+    return None if limit is None else limit * 2 ** min(run.header.cut, 2)
+
+
 def seconds_used(run: Run, now: int) -> float:
     """Since the run began, without the time in which only a person could move it."""
     header = run.header

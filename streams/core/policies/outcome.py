@@ -9,6 +9,7 @@ from perdure.schemas.records import ActionError, ActionRecord, Outcome
 
 from ..lifecycle import PHASES, SUCCEEDED
 from ..state import Action, Run
+from . import claims
 
 
 def record(run: Run, action: Action) -> ActionRecord:
@@ -75,6 +76,8 @@ def build(run: Run) -> Outcome:
         and ending is None
     )
     errors = [dict(error) for error in header.errors]
+    claimed = _claimed(run, lists)
+    errors += [_claim(tool) for tool in claimed]
     return Outcome(
         run_id=header.run_id,
         agent=header.agent,
@@ -85,7 +88,7 @@ def build(run: Run) -> Outcome:
         status=header.status,  # type: ignore[arg-type]
         complete=complete,
         result=_result(run),
-        text=_text(run, lists, missing),
+        text=_text(run, lists, missing, claimed),
         completed=msgspec.to_builtins(lists["completed"]),
         not_completed=msgspec.to_builtins(lists["not_completed"]),
         in_doubt=msgspec.to_builtins(lists["in_doubt"]),
@@ -144,7 +147,25 @@ def _result(run: Run) -> Any:
     return found
 
 
-def _text(run: Run, lists: dict[str, list[ActionRecord]], missing: list[str]) -> str:
+def _claimed(run: Run, lists: dict[str, list[ActionRecord]]) -> list[str]:
+    """Tools that the answer speaks of as used, and of which no call is among the completed."""
+    answer = run.header.answer
+    if run.header.planned or not isinstance(answer, str):
+        return []
+    happened = {record.tool for name in ("completed", "degraded") for record in lists[name]}
+    called = [record.tool for name in lists for record in lists[name]]
+    known = dict.fromkeys([*run.definition.tools, *called])
+    return claims.spoken_of(answer, [tool for tool in known if tool not in happened])
+
+
+def _claim(tool: str) -> dict[str, Any]:
+    text = f"the answer speaks of {tool} as done, and no call of it is among the completed"
+    return {"kind": "claim", "code": "NOT_COMPLETED", "message": text, "tool": tool}
+
+
+def _text(
+    run: Run, lists: dict[str, list[ActionRecord]], missing: list[str], claimed: list[str]
+) -> str:
     header = run.header
     words = {"done": "Finished", "failed": "Failed", "cancelled": "Cancelled"}
     parts = [words[header.status] + (f": {header.ending.reason}." if header.ending else ".")]
@@ -161,6 +182,8 @@ def _text(run: Run, lists: dict[str, list[ActionRecord]], missing: list[str]) ->
         parts.append(f"Steps not reached: {', '.join(missing[:20])}.")
     if not header.planned and isinstance(header.answer, str) and header.status == "done":
         parts.append(header.answer)
+    if claimed:
+        parts.append(f"(No call of {', '.join(claimed)} was completed, whatever the answer says.)")
     return " ".join(parts)
 
 
