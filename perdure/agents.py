@@ -139,10 +139,8 @@ def _idle(where: str, plain: dict[str, Any]) -> list[str]:
     """The settings of an agent that do nothing yet (docs/decisions/0004)."""
     window = plain.get("window") or {}
     given = {
-        "fallback_models": bool(plain.get("fallback_models")),
         "window.mode": window.get("mode", "auto") != "auto",
         "window.long_model": window.get("long_model") is not None,
-        "handover_after": "handover_after" in plain,
     }
     return [f"{where}.{name}" for name, is_given in given.items() if is_given]
 
@@ -177,6 +175,7 @@ def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str
                 problems.append(
                     f"agents.{agent.name}.tools: no worker announces {name}{_near(name, tools)}"
                 )
+        problems += _named_by_tools(agent, tools)
         problems += _notices(agent, tools)
         for index, rule in enumerate(agent.approvals):
             if rule.tool is not None and rule.tool not in tools:
@@ -184,6 +183,21 @@ def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str
                     f"agents.{agent.name}.approvals[{index}].tool: no worker announces {rule.tool}{_near(rule.tool, tools)}"
                 )
             problems += _condition(agent, index, rule, tools)
+    return problems
+
+
+def _named_by_tools(agent: AgentSpec, tools: dict[str, ToolSpec]) -> list[str]:
+    """A fallback or an undoing that nobody serves would be missed when it is needed."""
+    problems = []
+    for name in agent.tools:
+        spec = tools.get(name)
+        for what in ("fallback", "compensate"):
+            other = None if spec is None else getattr(spec, what)
+            if other is not None and other not in tools:
+                problems.append(
+                    f"agents.{agent.name}.tools: {name} names {other} as its {what}, and no worker "
+                    f"announces it{_near(other, tools)}"
+                )
     return problems
 
 

@@ -99,6 +99,7 @@ def agent(name: str, steps: int, load: Load) -> AgentSpec:
         ),
         tools=[tool],
         budget=BudgetPolicy(steps=steps + 10),
+        handover_after=1_000,  # the script repeats one call
         window=Window(max_tokens=2_000, keep_rounds=5),
         checkpoint=load.checkpoint,
     )

@@ -62,8 +62,11 @@ def _print(report: dict[str, Any], broken: Any) -> None:
         f"{report['seeds']} seeds, nothing wrong: {report['runs']} runs, {report['effects']} effects, "
         f"{report['simulated_hours']} simulated hours, {report['seeds_per_second']} seeds a second"
     )
-    for name in ("ended", "strikes", "questions"):
-        print(f"  {name}: " + ", ".join(f"{k} {v}" for k, v in sorted(report[name].items())))
+    for name in ("ended", "strikes", "questions", "stood_in"):
+        print(
+            f"  {name.replace('_', ' ')}: "
+            + ", ".join(f"{k} {v}" for k, v in sorted(report[name].items()))
+        )
     print(f"  crash points: {report['crash_points']}, never: {_list(report['never_crashed_at'])}")
     print(f"  transitions of actions never seen: {_list(report['action_transitions_missing'])}")
     print(f"  transitions of runs never seen: {_list(report['run_transitions_missing'])}")

@@ -174,6 +174,8 @@ class RunHistory:
     def _action(self, kind: str, data: dict[str, Any], event_at: int) -> None:
         if kind == "action_proposed":
             self.actions[data["n"]] = {"status": "proposed", **data}
+            if (data.get("spec") or {}).get("compensate"):
+                self._undoable.add(("tool", data["target"]))
             return
         n: int = data.get("n", 0)
         if kind == "action_started":
@@ -194,10 +196,14 @@ class RunHistory:
             self.queried[n, data["attempt"]] += 1
         elif kind == "action_succeeded":
             self.actions[n]["by_hand"] = data.get("attempt") is None
+            self._seen.stood_in["older result"] += "degraded" in data
         elif kind == "action_cancelled":
             self.actions[n]["proven"] = data.get("proven", False)
         elif kind in ("action_failed", "action_in_doubt"):
             self.actions[n]["held"] = not data["closed"]
+            self.actions[n]["replaced"] = data.get("replaced", False)
+            self._seen.stood_in["tool"] += self.actions[n]["replaced"]
+            self._seen.stood_in["model"] += data.get("next_model") is not None
         if becomes == "succeeded":
             self._done_at[n] = event_at
         if kind in _CLOSES_QUESTIONS:
@@ -287,14 +293,20 @@ class RunHistory:
         return None
 
     def counts(self, n: int) -> bool:
-        """It must be in the outcome; a step's call that was never made gives way to the next."""
+        """It must be in the outcome; a step's call that was never made gives way to the next, and
+        one that failed to that of its tool's fallback."""
         action = self.actions[n]
+        if action.get("replaced") and action["status"] == "failed":
+            return False
         step = action.get("step_id")
         given_way = action["status"] == "cancelled" and any(
             m > n and step is not None and other.get("step_id") == step
             for m, other in self.actions.items()
         )
         return action["kind"] == "tool" and not given_way
+
+    def is_tool(self, n: int) -> bool:
+        return bool(self.actions[n]["kind"] == "tool")
 
     def _forked(self, source: str) -> None:
         """What stood here so far is another run's work."""
@@ -374,6 +386,7 @@ class Seen:
         self.questions: Counter[str] = Counter()
         self.words: Counter[tuple[str, str, bool]] = Counter()
         self.proved: Counter[str] = Counter()
+        self.stood_in: Counter[str] = Counter()
 
     def add(self, other: Seen) -> None:
         """Take in what another one has seen."""
@@ -383,3 +396,4 @@ class Seen:
         self.questions.update(other.questions)
         self.words.update(other.words)
         self.proved.update(other.proved)
+        self.stood_in.update(other.stood_in)

@@ -190,7 +190,7 @@ class Judge:
             if (outcome["version"], outcome["hash"]) != (run.version, run.hash):
                 self._no(f"3: the outcome of {run_id} is not of its last event")
             listed: set[str] = set()
-            for name in ("completed", "not_completed", "in_doubt", "compensated"):
+            for name in ("completed", "not_completed", "in_doubt", "compensated", "degraded"):
                 for record in outcome[name]:
                     action_id = record["action_id"]
                     listed.add(action_id)
@@ -204,8 +204,11 @@ class Judge:
                     if name == "not_completed" and happened[action_id]:
                         self._no(f"3: {action_id} is not completed and happened")
             for n in run.actions:
-                if f"{run_id}/{n}" not in listed and run.counts(n):
-                    self._no(f"3: {run_id}/{n} is in no list of the outcome")
+                action_id = f"{run_id}/{n}"
+                if action_id not in listed and (
+                    run.counts(n) or happened[action_id] and run.is_tool(n)
+                ):
+                    self._no(f"3: {action_id} is in no list of the outcome")
         for key, count in self.outside.by_key.items():
             if count > 1:
                 self._no(f"2: {key} happened {count} times")

@@ -33,8 +33,14 @@ class ChanceModel:
         if self.calm or int(request.get("turn", 0)) > self._turns:
             return Reply("done", usage=usage)
         if roll < 0.06:
-            kind = chance.choice(("transient", "model_unavailable", "model_invalid"))
-            raise ModelError(kind, "http_500", "no luck", usage=usage)
+            kinds = (
+                "transient",
+                "model_unavailable",
+                "model_invalid",
+                "permission",
+                "content_filter",
+            )
+            raise ModelError(chance.choice(kinds), "http_500", "no luck", usage=usage)
         if roll < 0.08:
             await asyncio.sleep(1e6)
         if roll < 0.14:

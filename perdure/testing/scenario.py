@@ -308,6 +308,11 @@ def agent(name: str, tools: list[str], chance: random.Random) -> AgentSpec:
         model=ModelSpec(
             provider="python", function="chance:model", timeout_seconds=chance.choice((1.0, 5.0))
         ),
+        fallback_models=[
+            ModelSpec(provider="python", name=f"spare-{n}", function="chance:model")
+            for n in range(chance.choice((0, 0, 1, 2)))
+        ],
+        handover_after=chance.choice((1, 2, 3, 20)),
         approvals=rules,
         people={
             "ops": Person(members=["ann", "bob", "cyd"], notify=_mail("ops")),

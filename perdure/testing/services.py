@@ -19,8 +19,9 @@ _DECLARED: Final[dict[tuple[str, float, float], Tool[..., Any]]] = {}
 
 UNDOING: Final = ("unput", "unputq", "unpay", "unpayq")
 MAIL: Final = "mail"
-BESIDE: Final = (*UNDOING, MAIL)
-"""Tools that no agent has: they undo what others did, or tell people that they are asked."""
+SPARE: Final = "spare"
+BESIDE: Final = (*UNDOING, MAIL, SPARE)
+"""Tools that no agent has: they undo what others did, tell people that they are asked, stand in."""
 
 
 def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., Any]]:
@@ -85,13 +86,15 @@ def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., An
 
     asks = "arguments.amount > 100"
     return [
-        declare("look", calling("look", "read_only", seconds), effect="read_only"),
+        declare(
+            "look", calling("look", "read_only", seconds), effect="read_only", stale_ok_seconds=20
+        ),
         declare("put", put, effect="idempotent", compensate="unput"),
         declare(
             "putq", calling("putq", "idempotent", long), found, effect="idempotent",
             settle_seconds=long, compensate="unputq",
         ),
-        declare("ship", ship, effect="idempotent"),
+        declare("ship", ship, effect="idempotent", fallback=SPARE),
         declare("pack", pack, effect="idempotent", compensate="unput"),
         declare(
             "pay", calling("pay", "external", seconds), effect="external", compensate="unpay"
@@ -100,7 +103,10 @@ def services(outside: Outside, seconds: float, long: float) -> list[Tool[..., An
             "payq", calling("payq", "external", long), found, effect="external",
             settle_seconds=long, approval=asks, compensate="unpayq",
         ),
-        declare("payd", payd, found_blocking, effect="external"),
+        declare("payd", payd, found_blocking, effect="external", fallback=SPARE),
+        declare(
+            SPARE, calling(SPARE, "idempotent", seconds), effect="idempotent", compensate="unput"
+        ),
         declare("wild", calling("wild", "external", seconds)),
         declare("unput", unput, effect="idempotent"),
         declare(

@@ -106,6 +106,7 @@ class Coverage:
             "action_transitions_missing": self.action_moves_missing(),
             "run_transitions_missing": self.run_moves_missing(),
             "questions": dict(self.seen.questions),
+            "stood_in": dict(self.seen.stood_in),
         }
 
 

@@ -205,10 +205,8 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "name"),
     [
-        ("fallback_models: [{provider: scripted}]", "fallback_models"),
         ("window: {mode: full}", "window.mode"),
         ("window: {long_model: x}", "window.long_model"),
-        ("handover_after: 4", "handover_after"),
     ],
 )
 def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: str) -> None:

@@ -165,9 +165,10 @@ def no_query_before_the_call(patch: Patch) -> None:
 
 def settle_time_ignored(patch: Patch) -> None:
     """``absent`` is believed while the request may still be on its way."""
-    from perdure.streams.core.decide import result
+    from perdure.streams.core.decide import result, settling
 
-    patch.setattr(result, "_settled_at", lambda action: 0)
+    for module in (result, settling):
+        patch.setattr(module, "settled_at", lambda action: 0)
 
 
 def duplicates_taken(patch: Patch) -> None:

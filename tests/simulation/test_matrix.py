@@ -10,7 +10,7 @@ import json
 
 import pytest
 from perdure.streams.core import effects
-from perdure.streams.core.decide import result
+from perdure.streams.core.decide import result, settling
 from typer.testing import CliRunner
 
 from perdure.cli.app import app
@@ -105,7 +105,8 @@ def wrong_with(kind: Kind, wanted: Case) -> list[Cell]:
 
 def test_a_query_before_its_time_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that is made again without waiting for what may be on its way happens twice."""
-    monkeypatch.setattr(result, "_settled_at", lambda action: 0)
+    for module in (result, settling):
+        monkeypatch.setattr(module, "settled_at", lambda action: 0)
     wrong = wrong_with(Kind("external", True), Case(late=True))
     assert {cell.effects for cell in wrong} == {2}
 

@@ -53,6 +53,7 @@ def test_the_seeds_get_everywhere() -> None:
     assert COVERED.seen.events.keys() >= {"approver_notified", "compensation_finished"}
     assert set(COVERED.seen.proved) == {"none", "signature"}
     assert set(COVERED.forks) == {"taken", "refused"}
+    assert set(COVERED.seen.stood_in) == {"tool", "model", "older result"}
     assert set(COVERED.seen.questions) == {
         "action", "handover", "in_doubt", "budget", "authority", "clarification",
     }  # fmt: skip

@@ -109,7 +109,7 @@ def _superseded(run: Run, action: Action) -> bool:
     A step that a retry has freed and that was not proposed again before the end has no other call
     to stand for it, so this one stays in the lists.
     """
-    if action.replaced:  # nothing of it happened, else no other tool had been called
+    if action.replaced and action.status == "failed" and not action.ambiguous:
         return True
     if action.status != "cancelled" or action.ambiguous or action.step_id is None:
         return False
