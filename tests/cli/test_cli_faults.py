@@ -287,3 +287,12 @@ def test_a_notice_that_can_not_be_sent_is_said(tmp_path: Path, notify: str, told
     mail = ToolSpec(name="mail.send", parameters={"properties": {"to": {"type": "string"}}})
     (problem,) = check_tools(read_agents(file)[0], {"mail.send": mail})
     assert told in problem
+
+
+def test_a_fallback_that_nobody_serves_is_said(tmp_path: Path) -> None:
+    """It would be missed when it is needed."""
+    file = tmp_path / "agents.yaml"
+    file.write_text("agents: {a: {tools: [look]}}\n")
+    look = ToolSpec(name="look", fallback="loook", compensate="look")
+    (problem,) = check_tools(read_agents(file)[0], {"look": look})
+    assert "look names loook as its fallback, and no worker announces it" in problem
