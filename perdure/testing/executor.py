@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import heapq
 from asyncio import events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from .broker.errors import ProcessGone
@@ -142,11 +142,18 @@ class SimExecutor:
         self._tasks[task] = None
         task.add_done_callback(self._done)
         if self._in_thread:  # the thread is about to wait for it
-            self._in_thread = False
-            try:
-                self._host.until(task.done)
-            finally:
-                self._in_thread = True
+            self._host.until(task.done)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """The world goes on inside a ``def`` tool, which waits or is held up: other tools may run
+        meanwhile, and what is spawned is not the thread's."""
+        was = self._in_thread, self.answer_after
+        self._in_thread = False
+        try:
+            yield
+        finally:
+            self._in_thread, self.answer_after = was
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

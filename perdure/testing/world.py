@@ -447,7 +447,8 @@ class World:
         self._depth += 1
         outer = self.running
         try:
-            self.run_until(lambda: not life.alive or condition(), seconds)
+            with life.executor.aside():
+                self.run_until(lambda: not life.alive or condition(), seconds)
         finally:
             self._depth -= 1
             self.running = outer

@@ -6,7 +6,7 @@ of their operations is a point, before and after. PLAN is a JSON file {``point``
 ``armed``}: at the n-th time that point is passed the process gets SIGKILL (or SIGSTOP) from itself.
 Counting begins with SIGUSR1, which reads the file; with ``armed`` it begins at the start.
 
-"After" a produce means that the broker has the record: what is queued is sent first.
+"After" a produce, and "before" a commit, mean that the broker has the records: what is queued is sent first.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def install(role: str, fuse: Fuse) -> None:
             fuse.passed("offsets.after")
 
         def commit(self) -> None:
+            if fuse._point == "commit.before":
+                self._producer.flush(10)
             fuse.passed("commit.before")
             super().commit()
             fuse.passed("commit.after")
