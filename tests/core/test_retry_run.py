@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from perdure.schemas.records import Budget
 
 from .harness import BEGAN, PlanStep, World, accepted, refused, tool
 
@@ -169,3 +170,18 @@ def test_its_late_success_is_the_steps_result() -> None:
     made.answer(made.command("look"), result=1)
     made.answer(made.command("see"), result=2)
     assert made.outcome().result == {"a": 7, "b": 1, "c": 2}
+
+
+def test_a_freed_step_that_is_never_proposed_again_keeps_its_call_in_the_lists() -> None:
+    """Cancelled before it was made, and by a second end before a retry had proposed it anew."""
+    made = World(tool("put", "idempotent"), tool("pay", "external", approval="always"))
+    steps = (PlanStep(id="a", tool="put"), PlanStep(id="b", tool="pay", depends_on=[]))
+    made.plan(*steps, budget=Budget(steps=2))
+    made.fails(made.command("put"), "business", "no")
+    assert made.listed()["not_completed"] == ["put", "pay"]
+    accepted(made.control("retry"))
+    assert (made.step("b"), made.header.asks) == ("pending", [])  # its budget is used up
+    made.control("cancel")
+    made.answer(made.command("put"), "cancelled")
+    assert made.status == "cancelled"
+    assert made.listed()["not_completed"] == ["put", "pay"]

@@ -85,21 +85,3 @@ def test_a_seed_is_one_history_in_every_process() -> None:
     }
     assert len(found) == 1
     assert "[" in found.pop()
-
-
-def test_a_call_whose_step_a_retry_freed_stays_in_the_lists() -> None:
-    """Seed 500273: cancelled before its step was proposed again, it was in no list at all."""
-    result = simulate(500273)
-    assert result.ok, told(result)
-
-
-def test_a_retry_takes_up_a_call_that_was_cancelled_while_it_may_have_happened() -> None:
-    """Seed 565: the judge took the same call, with its key, for a transition that is none."""
-    result = simulate(565)
-    assert result.ok, told(result)
-
-
-def test_a_tool_in_a_thread_is_held_up_while_another_runs() -> None:
-    """Seed 7708: the first one's `save_progress` then waited for ever, and the seeds with it."""
-    result = simulate(7708)
-    assert result.ok, told(result)
