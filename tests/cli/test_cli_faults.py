@@ -206,8 +206,6 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
     ("setting", "name"),
     [
         ("fallback_models: [{provider: scripted}]", "fallback_models"),
-        ("window: {mode: full}", "window.mode"),
-        ("window: {long_model: x}", "window.long_model"),
         ("handover_after: 4", "handover_after"),
     ],
 )
@@ -220,11 +218,34 @@ def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: st
     assert told in result.stderr
 
 
+def test_a_long_model_that_is_never_used_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text("agents: {a: {window: {long_model: {provider: openai, name: long}}}}\n")
+    (told,) = read_agents(file)[1]
+    assert "agents.a.window.long_model: is used in mode full alone, and the mode is auto" in told
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("x", "must be a model, such as {provider: openai, name: NAME}"),
+        ("{provider: openai, nam: x}", "long_model.nam: is not a setting; did you mean name?"),
+        ("{provider: nobody}", "long_model"),
+    ],
+)
+def test_a_long_model_is_checked_like_any_model(tmp_path: Path, model: str, told: str) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text(f"agents:\n  a:\n    window: {{mode: full, long_model: {model}}}\n")
+    with pytest.raises(AgentsError) as error:
+        read_agents(file)
+    assert told in str(error.value)
+
+
 def test_what_has_an_effect_is_not_warned_of(tmp_path: Path) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(
         "people: {ops: {members: [ann]}}\n"
-        "agents: {a: {window: {mode: auto}, on_failure: stop, budget: {steps: 3}}}\n"
+        "agents: {a: {window: {mode: full, long_model: {provider: openai}}, on_failure: stop, budget: {steps: 3}}}\n"
     )
     assert read_agents(file)[1] == []
 

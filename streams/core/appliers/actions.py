@@ -15,10 +15,12 @@ from .changes import (
     change_action,
     close_action,
     close_asks_of,
+    correct,
     count_usage,
     note_error,
     plan_step,
     put_action,
+    refused,
     set_timer,
 )
 
@@ -50,6 +52,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         twin=data.get("twin"),
         ask=data.get("ask"),
         undoes=data.get("undoes"),
+        purpose=data.get("purpose", ""),
+        covers=data.get("covers", []),
     )
     put_action(run, action)
     name = data.get("keyed")
@@ -58,6 +62,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         known = run.get(where)
         run.writes[where] = Keyed(actions={**({} if known is None else known.actions), name: n})
     header.next_action = n + 1
+    if action.kind == "model":
+        header.condensed = action.purpose == "summary"
     if action.kind == "notice":  # it holds nothing up
         header.notices = [*header.notices, n]
     else:
@@ -84,12 +90,14 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         queries=0,
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
+        layer=data.get("layer", 0),
+        estimate=data.get("estimate", 0),
     )
     if n not in run.header.open and before.kind != "notice":
         run.header.open = [*run.header.open, n]
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
-    if before.kind == "model":
+    if before.kind == "model" and before.purpose != "summary":
         run.header.heard = run.header.messages  # so many stand in the request
 
 
@@ -116,8 +124,11 @@ def action_succeeded(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         error=None,
         finished_at=event.at,
         worker=data.get("worker"),
+        beginning=data.get("beginning"),
     )
     count_usage(run, data)
+    if action.kind == "model":
+        correct(run, action, data)
     close_action(run, action)
     close_asks_of(run, n, "result")
     if action.kind == "model" or data.get("attempt") is not None:
@@ -137,6 +148,9 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         ambiguous=data["ambiguous"],
     )
     count_usage(run, data)
+    asked = action.kind == "model" and action.purpose != "summary"
+    if asked and data["closed"] and error.get("kind") == "context_overflow":
+        refused(run, action)
     close_asks_of(run, n, "result")
     if data["closed"]:
         close_action(run, action)

@@ -13,6 +13,7 @@ from .changes import (
     change_action,
     close_action,
     close_ask,
+    handed_over,
     plan_step,
     set_timer,
 )
@@ -62,7 +63,7 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         return
     close_ask(run, n, data["approver"])
     if approval.kind == "handover":
-        run.header.invalid = 0
+        handed_over(run)
     if approval.kind == "authority":
         _authority(run, event, approval, data["decision"], data["approver"], data.get("reason"))
     if approval.kind != "action":
@@ -122,7 +123,7 @@ def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         return
     approval = close_ask(run, data["n"], "policy:timeout")
     if approval.kind == "handover":
-        run.header.invalid = 0
+        handed_over(run)
     if approval.kind == "authority":
         word = data["decision"]
         _authority(run, event, approval, word, "policy:timeout", "nobody decided in time")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import ApprovalDecision
 
-from ..planning import model_loop
+from ..planning import model_loop, window
 from ..policies import approval as approvals
 from ..policies.budget import extended
 from ..state import Approval, Run
@@ -47,6 +47,10 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
             return Refusal(
                 f"{', '.join(spec.key or ())} make the call's key: reject it, so that another is proposed"
             )
+    if word.decision == "answer" and not run.header.planned:
+        broken = window.too_large(run, word.answer, "answer")
+        if broken is not None:
+            return Refusal(broken)
     decision = Decision.on(run, now, lookup)
     _record(decision, approval, message)
     advance(decision)

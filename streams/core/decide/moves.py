@@ -13,6 +13,7 @@ from perdure.schemas.records import ApprovalRule, ToolSpec
 
 from .. import effects, keys
 from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS, SUCCEEDED
+from ..planning import summary
 from ..policies import approval as approvals
 from ..policies.budget import used_up
 from ..state import Action, Approval, Run
@@ -58,6 +59,9 @@ def request(decision: Decision, n: int, *, proven: bool = False) -> None:
     }
     if proven:
         sent["proven"] = True
+    if action.kind == "model":
+        shown = summary.request_of(run, action)
+        sent |= {"layer": shown.layer, "estimate": shown.tokens}
     decision.emit("action_requested", sent)
 
 
@@ -302,7 +306,7 @@ def closing(run: Run, action: Action) -> bool:
 
 def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
     if action.kind in ("model", "compensation"):
-        return True
+        return action.purpose != summary.PURPOSE
     if kind == "unavailable":
         return True
     return decision.run.header.planned and kind in ("invalid_arguments", "permission")

@@ -10,7 +10,7 @@ from perdure.schemas.records import ActionError, ActionResult, RetryPolicy
 
 from .. import effects
 from ..lifecycle import SUCCEEDED
-from ..planning import model_loop
+from ..planning import compaction, model_loop
 from ..policies.retry import may_have_happened, outage_wait_seconds, still_ambiguous, wait_seconds
 from ..state import Action, Run
 from . import notices
@@ -111,14 +111,19 @@ def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Ref
     ):
         return _late(action)
     if action.kind == "model":
-        model_loop.replied(
-            decision, action, message.result, _extra(message), f"model:{action.target}"
-        )
+        take = compaction.summarised if action.purpose == "summary" else model_loop.replied
+        take(decision, action, message.result, _extra(message), f"model:{action.target}")
         return None
     kind = "action_adopted" if message.adopted else "action_succeeded"
     decision.emit(
         kind,
-        {"n": action.n, "attempt": message.attempt, "result": message.result, **_extra(message)},
+        {
+            "n": action.n,
+            "attempt": message.attempt,
+            "result": message.result,
+            **compaction.beginning(decision, action, message.result),
+            **_extra(message),
+        },
         _actor(message),
     )
     return None
@@ -150,6 +155,8 @@ def on_failure(
 ) -> None:
     """Retry what may be retried, else close the action or hand it over, by the error's kind."""
     run = decision.run
+    if action.kind == "model" and compaction.failed(decision, action, error, extra, actor):
+        return
     kind = error["kind"]
     if kind == "unknown" and action.effect != "read_only":
         on_unknown(decision, action, error, extra, actor)

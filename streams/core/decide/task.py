@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import AgentSpec, PlanStep, Task, ToolSpec
 
-from ..planning import model_loop, plan
+from ..planning import model_loop, plan, window
 from ..policies.budget import lowered
 from ..state import Header
 from .decision import Decision, Lookup, Refusal, fitting
@@ -81,6 +81,10 @@ def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision |
         metadata=task.metadata,
     )
     decision = Decision.starting(header, base, now, lookup, data)
+    if task.plan is None:
+        broken = window.too_large(decision.run, task.input, "input")
+        if broken is not None:
+            return Refusal(broken)
     advance(decision)
     return decision
 

@@ -14,10 +14,10 @@ from referencing.jsonschema import EMPTY_REGISTRY
 from .. import keys
 from ..decide import moves
 from ..decide.decision import Decision, fitting
-from ..effects import why_name
 from ..policies import builtins
 from ..state import Action
-from . import builtin
+from . import builtin, compaction
+from .offer import why_name
 
 INVALID_LIMIT: Final = 3
 """Unusable replies in a row before a person is asked."""
@@ -41,14 +41,20 @@ def advance(decision: Decision) -> None:
     if header.invalid >= INVALID_LIMIT:
         _hand_over(decision)
         return
-    if moves.over_budget(decision):
+    again = header.floor > 0  # the same turn, whose request was too long
+    if not again and moves.over_budget(decision):
+        return
+    shown = compaction.ready(decision)
+    if shown is None:
         return
     model = run.definition.model
     assert model is not None
     n = header.next_action
     name = model.name or model.provider
-    step = header.step + 1
-    decision.emit("step_started", {"step": step, "title": name})
+    step = header.step
+    if not again:
+        step += 1
+        decision.emit("step_started", {"step": step, "title": name})
     decision.emit(
         "action_proposed",
         {
@@ -60,6 +66,7 @@ def advance(decision: Decision) -> None:
             "effect": "read_only",
             "key": keys.idempotency_key(header.run_id, n, header.nonce),
             "timeout_seconds": model.timeout_seconds,
+            **compaction.caller(decision, shown),
         },
     )
     moves.request(decision, n)
