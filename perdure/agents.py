@@ -33,7 +33,7 @@ class AgentsError(Exception):
 
 
 def read_agents(path: Path) -> tuple[list[AgentSpec], list[str]]:
-    """The agents of a file, and a sentence for each setting that has no effect yet.
+    """The agents of a file, and a sentence for each setting that has no effect.
 
     Raises `AgentsError`.
     """
@@ -58,9 +58,7 @@ def read_agents(path: Path) -> tuple[list[AgentSpec], list[str]]:
     idle: list[str] = []
     for name, plain in found["agents"].items():
         idle += _idle(f"agents.{name}", plain)
-    return agents, [
-        f"{path}: {setting}: accepted, has no effect in this version" for setting in idle
-    ]
+    return agents, [f"{path}: {told}" for told in idle]
 
 
 def _agent(path: Path, name: str, plain: Any, people: dict[str, Any]) -> AgentSpec:
@@ -125,9 +123,24 @@ def _known_parts(where: str, plain: dict[str, Any]) -> None:
     """The same for what stands inside an agent's settings; their types have been checked."""
     for name, kind in _PARTS.items():
         _known_fields(f"{where}.{name}", plain.get(name) or {}, kind)
+    _check_long_model(f"{where}.window.long_model", plain.get("window") or {})
     for index, model in enumerate(plain.get("fallback_models") or ()):
         _known_fields(f"{where}.fallback_models[{index}]", model, ModelSpec)
     _known_people(f"{where}.people", plain.get("people") or {})
+
+
+def _check_long_model(where: str, window: dict[str, Any]) -> None:
+    """It stands there as free JSON, so that its type is checked here."""
+    model = window.get("long_model")
+    if model is None:
+        return
+    if not isinstance(model, dict):
+        raise AgentsError(f"{where}: must be a model, such as {{provider: openai, name: NAME}}")
+    _known_fields(where, model, ModelSpec)
+    try:
+        codec.convert(model, ModelSpec)
+    except RecordError as error:
+        raise AgentsError(f"{where}: {error}") from error
 
 
 def _known_people(where: str, people: dict[str, Any]) -> None:
@@ -136,13 +149,15 @@ def _known_people(where: str, people: dict[str, Any]) -> None:
 
 
 def _idle(where: str, plain: dict[str, Any]) -> list[str]:
-    """The settings of an agent that do nothing yet (docs/decisions/0004)."""
+    """What an agent sets and what does nothing beside its other settings."""
     window = plain.get("window") or {}
-    given = {
-        "window.mode": window.get("mode", "auto") != "auto",
-        "window.long_model": window.get("long_model") is not None,
-    }
-    return [f"{where}.{name}" for name, is_given in given.items() if is_given]
+    mode = window.get("mode", "auto")
+    if window.get("long_model") is None or mode == "full":
+        return []
+    return [
+        f"{where}.window.long_model: is used in mode full alone, and the mode is {mode}: "
+        "set `mode: full`, or leave it out"
+    ]
 
 
 def _check_rule(where: str, rule: ApprovalRule) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent, ToolSpec
 from perdure.streams.core.lifecycle import FINAL
-from perdure.streams.core.planning.window import render
+from perdure.streams.core.planning.rendering import render
 from perdure.streams.core.policies.outcome import run_state
 from perdure.streams.core.state import Run
 
@@ -204,6 +204,9 @@ def state_of(run: Run, *, quarantined: bool = False, uncover: bool = False) -> d
         names = sensitive(tools, action["tool"])
         action["arguments"] = covered(action["arguments"], names)
         action["result"] = covered(action["result"], names)
+    if state["key_state"]:
+        marked = (name for spec in tools.values() for name in spec.sensitive)
+        state["key_state"] = covered(state["key_state"], frozenset(marked))
     for message in messages:
         for call in message.get("tool_calls", ()):
             call["arguments"] = covered(call["arguments"], sensitive(tools, call["name"]))
@@ -232,6 +235,10 @@ def covered_event(event: RunEvent, run: Run) -> RunEvent:
         asked = data["approval"]
         names = sensitive(tools, asked.get("tool"))
         return msgspec.structs.replace(event, data={"approval": covered(asked, names)})
+    if event.type == "key_state_changed":
+        marked = frozenset(name for spec in tools.values() for name in spec.sensitive)
+        value = covered({data["name"]: data["value"]}, marked)[data["name"]]
+        return msgspec.structs.replace(event, data={**data, "value": value})
     n = data.get("n")
     if event.type == "approval_decided":
         found = run.approval(n) if isinstance(n, int) else None

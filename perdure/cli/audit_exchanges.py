@@ -14,10 +14,12 @@ def model_calls(section: dict[str, Any]) -> None:
     for call in section["calls"]:
         model = call["model"]
         name = safe(model.get("name") or model.get("provider"), 100)
+        about = call["covers"]
+        why = f", for a summary of messages {about[0] + 1} to {about[1]}" if about else ""
         again = f", attempt {call['attempt']}" if call["attempt"] > 1 else ""
         fact(
             f"{clock(call['at'])}  step {call['step']}, call {call['action_id']}{again}: "
-            f"{name} ({safe(model.get('provider'), 60)})"
+            f"{name} ({safe(model.get('provider'), 60)}){why}"
         )
         if call["settings"]:
             said("settings", call["settings"], 2)
@@ -53,7 +55,7 @@ def _shown(call: dict[str, Any]) -> None:
     messages = call["messages"]
     old = len(messages) - len(call["new"])
     whole = call["conversation"] + sum(message["role"] == "system" for message in messages[:1])
-    window = "" if len(messages) >= whole else f" of the {whole} there were"
+    window = "" if call["covers"] or len(messages) >= whole else f" of the {whole} there were"
     told = f"{old} as in the call before, and these:" if old else "these:"
     if not call["new"]:
         told = "the same as in the call before"

@@ -195,12 +195,9 @@ class Facts:
 
     def _asked_model(self, event: RunEvent, action: Action, request: dict[str, Any]) -> None:
         messages = request["messages"]
-        faces = [canonical(message) for message in messages]
-        fresh = len(messages) - max(self.run.header.messages - self._known, 0)
-        new = [
-            place for place, face in enumerate(faces) if place >= fresh or face not in self._shown
-        ]
-        self._shown, self._known = set(faces), self.run.header.messages
+        new = list(range(len(messages)))
+        if not action.covers:
+            new = self._not_shown_before([canonical(message) for message in messages])
         settings = {
             name: request[name]
             for name in ("seed", "temperature", "max_output_tokens", "response_schema")
@@ -211,6 +208,7 @@ class Facts:
                 "action_id": self.run.action_id(action.n),
                 "attempt": action.attempt,
                 "step": action.step,
+                "covers": action.covers or None,
                 "at": event.at,
                 "version": event.version,
                 "model": request["model"],
@@ -223,6 +221,19 @@ class Facts:
                 "error": None,
             }
         )
+
+    def _not_shown_before(self, faces: list[bytes]) -> list[int]:
+        """The places of messages that the turn before was not shown, or that came since."""
+        fresh = len(faces) - max(self.run.header.messages - self._known, 0)
+        new = [
+            place for place, face in enumerate(faces) if place >= fresh or face not in self._shown
+        ]
+        self._shown, self._known = set(faces), self.run.header.messages
+        return new
+
+    def _summarised(self, event: RunEvent, data: dict[str, Any]) -> None:
+        said = {"n": data["n"], "content": data["summary"], "finish_reason": "", "calls": []}
+        self._replied(event, said)
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
         if "tool_calls" not in message:
@@ -336,6 +347,7 @@ _TAKES: Final[dict[str, Callable[[Facts, RunEvent, dict[str, Any]], None]]] = {
     "action_proposed": Facts._proposed,
     "action_requested": Facts._called,
     "model_replied": Facts._replied,
+    "context_summarised": Facts._summarised,
     "approval_requested": Facts._asked,
     "approval_decided": Facts._decided,
     "approval_expired": Facts._decided,

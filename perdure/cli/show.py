@@ -119,8 +119,14 @@ def _head(run: Run, state: dict[str, Any], quarantine: layout.Quarantine | None)
         )
     if state["plan"]:
         done = sum(step["status"] == "done" for step in state["plan"])
-        steps = ", ".join(f"{safe(step['id'], 60)} {step['status']}" for step in state["plan"][:20])
+        name = "id" if header.planned else "title"
+        steps = ", ".join(f"{safe(step[name], 60)} {step['status']}" for step in state["plan"][:20])
         emit(f"  plan, {done} of {len(state['plan'])} done: {steps}")
+    for name, value in list((state["key_state"] or {}).items())[:20]:
+        emit(f"  key fact {safe(name, 60)}: {safe(value, 200)}")
+    if header.covered:
+        emit(f"  summary of messages 1 to {header.covered} of {header.messages}:")
+        emit(f"    {safe(state['summary'], 500)}")
     emit()
 
 

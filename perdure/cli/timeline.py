@@ -69,11 +69,19 @@ def _replied(data: dict[str, Any], names: dict[int, str]) -> str:
 def _proposed(data: dict[str, Any], names: dict[int, str]) -> str | None:
     if data["kind"] == "model":
         return None
+    if data["kind"] == "builtin" and data["target"] in _SELF_TOLD:
+        return None
     asks = any(rule["asks"] for rule in data.get("rules", ()))
     return f"{_name(data, names)} {_value(data.get('arguments'))} [{data['effect']}{', asks' if asks else ''}]"
 
 
-def _succeeded(data: dict[str, Any], names: dict[int, str]) -> str:
+_SELF_TOLD: Final = frozenset({"pin", "update_plan"})
+"""Built-in calls that an event of their own tells of."""
+
+
+def _succeeded(data: dict[str, Any], names: dict[int, str]) -> str | None:
+    if data.get("attempt") is None and names.get(data["n"]) in _SELF_TOLD:
+        return None
     result = data.get("result")
     return f"{_name(data, names)} succeeded" + ("" if result is None else f": {_value(result)}")
 
@@ -83,9 +91,25 @@ def _decided(data: dict[str, Any], names: dict[int, str]) -> str:
     return f"question a{data['n']}: {data['decision']}{reason} (proved by {data['verified']})"
 
 
+def _pinned(data: dict[str, Any], names: dict[int, str]) -> str:
+    if data["value"] is None:
+        return f"key fact {shown(data['name'], 60)} removed"
+    return f"key fact {shown(data['name'], 60)}: {_value(data['value'])}"
+
+
+def _planned(data: dict[str, Any], names: dict[int, str]) -> str:
+    items = ", ".join(f"{shown(i['title'], 40)} {i['status']}" for i in data["plan"][:10])
+    return f"to-do list of {len(data['plan'])}: {items}"
+
+
 _TEXTS: Final[dict[str, Callable[[dict[str, Any], dict[int, str]], str | None]]] = {
     "run_started": lambda d, n: f"started with {_value(d.get('input'))}",
     "model_replied": _replied,
+    "context_summarised": lambda d, n: (
+        f"messages {d['from'] + 1} to {d['to']} summarised: {_value(d['summary'])}"
+    ),
+    "key_state_changed": _pinned,
+    "plan_updated": _planned,
     "branch_skipped": lambda d, n: f"step {d['step_id']} skipped: {_value(d['when'])} is false",
     "action_skipped": lambda d, n: f"step {d['step_id']} not reached: {d['reason']}",
     "action_proposed": _proposed,

@@ -28,7 +28,7 @@ from .terminal import safe
 
 _AGAIN = 10
 _AGAIN_SECONDS = 0.2
-_OUR_RECORDS = (b"r", b"s", b"a", b"m", b"p", b"x")
+_OUR_RECORDS = (b"r", b"s", b"a", b"m", b"p", b"x", b"n")
 
 
 @dataclass
@@ -196,7 +196,14 @@ def _against_stub(report: Report, run: Run, stub: layout.Stub) -> None:
         )
 
 
-_NAMES = {"s": "start", "a": "action", "m": "message", "p": "approval", "x": "declared keys"}
+_NAMES = {
+    "s": "start",
+    "a": "action",
+    "m": "message",
+    "p": "approval",
+    "x": "declared keys",
+    "n": "notes",
+}
 
 
 def _records_differ(run_id: str, run: Run, there: Run, stored: dict[bytes, bytes]) -> str | None:

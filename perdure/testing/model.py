@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from perdure.connectors.models.provider import ModelContext, ModelError, Reply, ToolCall
 from perdure.schemas.records import Usage
 
+_NOTES: Final = frozenset({"pin", "update_plan"})
+"""Never called: what the seeds mean that are known for a defect must stay."""
 Arguments = Callable[[random.Random, str], Any]
 """Of a tool, by its name."""
 
@@ -53,7 +55,8 @@ class ChanceModel:
             )
         if roll < 0.25:
             return Reply("done", usage=usage)
-        names = [offer["name"] for offer in request.get("tools") or ()]
+        offered = (offer["name"] for offer in request.get("tools") or ())
+        names = [name for name in offered if name not in _NOTES]
         if not names:
             return Reply("nothing to call", usage=usage)
         chosen = [chance.choice(names) for _ in range(chance.choice((1, 1, 2, 3)))]

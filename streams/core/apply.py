@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from perdure.schemas.records import RunEvent
 
-from .appliers import actions, approvals, runs
+from .appliers import actions, approvals, notes, runs
 from .state import Header, RecordKey, Run
 
 
@@ -82,18 +82,13 @@ def evolve(run: Run, event: RunEvent) -> None:
         header.inherited = header.next_action - 1
 
 
-def _not_yet(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    """Types of the contract that this version never writes; they would be a newer version's."""
-    raise BrokenHistory(f"an event of type {event.type} is newer than this version")
-
-
 Applier = Callable[[Run, RunEvent, dict[str, Any]], None]
 
 APPLIERS: Final[dict[str, Applier]] = {
     "run_started": runs.run_started,
     "step_started": runs.step_started,
     "model_replied": runs.model_replied,
-    "plan_updated": runs.plan_updated,
+    "plan_updated": notes.plan_updated,
     "branch_taken": runs.branch_taken,
     "branch_skipped": runs.branch_skipped,
     "action_proposed": actions.action_proposed,
@@ -118,8 +113,8 @@ APPLIERS: Final[dict[str, Applier]] = {
     "ending_started": runs.ending_started,
     "budget_changed": runs.budget_changed,
     "message_received": runs.message_received,
-    "context_summarised": _not_yet,
-    "key_state_changed": _not_yet,
+    "context_summarised": notes.context_summarised,
+    "key_state_changed": notes.key_state_changed,
     "compensation_started": actions.compensation_started,
     "compensation_finished": actions.compensation_finished,
     "run_paused": runs.run_paused,

@@ -8,8 +8,7 @@ from msgspec import Struct
 from perdure.schemas.records import ActionCommand, ApprovedBy, RunEvent
 
 from . import keys
-from .planning import window
-from .policies import builtins
+from .planning import offer, summary
 from .policies.budget import output_limit
 from .state import Action, Run
 
@@ -129,8 +128,8 @@ def _command(run: Run, action: Action, verb: str, at: int) -> Command:
 
 def _model_request(run: Run, action: Action) -> dict[str, Any]:
     """The window, the tools and the settings. Of a script only the reply whose turn it is."""
-    definition = run.definition
-    model = run.model(action.model)
+    model = run.model_of(action)
+    summarises = action.purpose == summary.PURPOSE
     spec = {
         "provider": model.provider,
         "name": model.name,
@@ -139,10 +138,14 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
     request: dict[str, Any] = {
         "model": spec,
         "turn": action.step,
-        "messages": window.request_messages(run),
+        **({"purpose": summary.PURPOSE} if summarises else {}),
+        "messages": summary.request_of(run, action).messages,
     }
     if model.provider == "scripted":
         replies = model.replies or []
+        if summarises:
+            request["reply"] = summary.by_script(run, action)
+            return request
         request["reply"] = replies[action.step - 1] if action.step <= len(replies) else None
         request["input"] = run.start.input
         return request
@@ -150,42 +153,15 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
         if getattr(model, name) is not None:
             spec[name] = getattr(model, name)
     for name in ("seed", "temperature", "response_schema"):
+        if summarises and name == "response_schema":
+            continue
         if getattr(model, name) is not None:
             request[name] = getattr(model, name)
+    if summarises:
+        request["max_output_tokens"] = summary.output_tokens(run, model.max_output_tokens)
+        return request
     limit = output_limit(run, action)
     if limit is not None:
         request["max_output_tokens"] = limit
-    request["tools"] = [_offer(run, name) for name in definition.tools if name in run.start.tools]
-    request["tools"] += [
-        {"name": name, "description": spec.description, "parameters": spec.parameters}
-        for name, spec in builtins.of(run).items()
-    ]
+    request["tools"] = offer.tools(run, model)
     return request
-
-
-def _offer(run: Run, name: str) -> dict[str, Any]:
-    """A tool as the model sees it; one that may ask also takes the model's reason."""
-    spec = run.start.tools[name]
-    parameters = spec.parameters
-    asks = spec.approval != "never" or any(
-        rule.kind == "action" and rule.tool in (None, name) for rule in run.definition.approvals
-    )
-    if asks:
-        why = why_name(parameters)
-        parameters = {
-            **parameters,
-            "properties": {
-                **parameters.get("properties", {}),
-                why: {
-                    "type": "string",
-                    "description": "Why this call is needed, for the person who may have to approve it.",
-                },
-            },
-            "required": [*parameters.get("required", []), why],
-        }
-    return {"name": name, "description": spec.description, "parameters": parameters}
-
-
-def why_name(parameters: dict[str, Any]) -> str:
-    """``why``, or ``why_`` where the tool has its own."""
-    return "why_" if "why" in parameters.get("properties", {}) else "why"

@@ -13,14 +13,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
 from perdure.schemas.records import AgentSpec, Budget, ModelSpec, PlanStep, ToolSpec
 
 from . import keys
 
 RecordKey = tuple[str, int]
-"""("a", 3) action 3, ("m", 0) message 0, ("p", 1) approval 1, ("s", 0) the start, ("x", 77) the
-actions whose declared keys have that hash."""
+"""("a", 3) action 3, ("m", 0) message 0, ("p", 1) approval 1, ("s", 0) the start, ("n", 0) the notes,
+("x", 77) the actions whose declared keys have that hash."""
 
 
 class Start(Struct, omit_defaults=False):
@@ -45,7 +45,13 @@ class Ending(Struct, omit_defaults=True):
 
 
 class Header(Struct, kw_only=True, omit_defaults=False):
-    """The small record of a run (key ``r/<run>``)."""
+    """The small record of a run (key ``r/<run>``).
+
+    Of the window: ``task_message`` and ``last_user`` are numbers of messages (-1: written before
+    they were kept), ``covered`` of them are in the summary, ``condensed`` says that the last model
+    call made one, ``scale`` is provider's tokens by thousand estimated ones, ``refused_tokens`` the
+    size (estimated) that a provider refused, ``floor`` the least layer of the turn being asked again.
+    """
 
     run_id: str
     agent: str
@@ -103,10 +109,24 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     repeated: int = 0
     streaks: dict[str, Any] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
+    task_message: int = -1
+    last_user: int = -1
+    noted: bool = False
+    covered: int = 0
+    condensed: bool = False
+    scale: int = 1000
+    refused_tokens: int = 0
+    floor: int = 0
 
 
 class Action(Struct, kw_only=True, omit_defaults=False):
-    """One call to the outside (key ``a/<run>/<n>``)."""
+    """One call to the outside (key ``a/<run>/<n>``).
+
+    A model call's ``purpose`` is "" (the run's next turn), "long" (the same, by the window's long
+    model) or "summary" (``covers`` [first message, the one after the last]); ``layer`` and
+    ``estimate`` (tokens before correction) are those of its last request. ``beginning`` is the
+    first text of a result that is kept by reference.
+    """
 
     n: int
     kind: str = "tool"
@@ -146,6 +166,11 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     stands_for: int | None = None
     replaced: bool = False
     degraded: dict[str, Any] | None = None
+    purpose: str = ""
+    covers: list[int] = field(default_factory=list)
+    layer: int = 0
+    estimate: int = 0
+    beginning: str | None = None
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):
@@ -206,7 +231,15 @@ class Keyed(Struct, kw_only=True):
     actions: dict[str, int] = field(default_factory=dict)
 
 
-STATE: tuple[type[Struct], ...] = (Header, Start, Action, Message, Approval, Keyed)
+class Notes(Struct, kw_only=True):
+    """What a run knows beside its messages (key ``n/<run>/0``): all of it bounded by the window."""
+
+    summary: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    plan: list[dict[str, Any]] = field(default_factory=list)
+
+
+STATE: tuple[type[Struct], ...] = (Header, Start, Action, Message, Approval, Keyed, Notes)
 """The stored structs; each has a fingerprinted schema under schemas/avsc/state."""
 
 
@@ -261,6 +294,12 @@ class Run:
         found: Approval | None = self.get(("p", n))
         return found
 
+    @property
+    def notes(self) -> Notes:
+        """Nothing is looked up for a run that has none."""
+        found: Notes | None = self.get(("n", 0)) if self.header.noted else None
+        return Notes() if found is None else found
+
     def keyed(self, name: str) -> int | None:
         """The action of this run that a declared key stands for."""
         found: Keyed | None = self.get(("x", keys.slot(name)))
@@ -271,6 +310,12 @@ class Run:
         definition = self.definition
         assert definition.model is not None
         return definition.fallback_models[index - 1] if index else definition.model
+
+    def model_of(self, action: Action) -> ModelSpec:
+        """The model that a model's call is for."""
+        if action.purpose == "long":
+            return convert(self.definition.window.long_model, ModelSpec)
+        return self.model(action.model)
 
     def open_actions(self) -> list[Action]:
         return [self.action(n) for n in self.header.open]

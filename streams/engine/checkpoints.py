@@ -198,7 +198,7 @@ class Checkpoints:
 
     def forget(self, ctx: Context, run_id: str) -> None:
         """The run is purged: nothing of it stays."""
-        for kind in ("a", "m", "p", "x", "k", "e"):
+        for kind in ("a", "m", "p", "x", "n", "k", "e"):
             for key, _ in list(ctx.scan(layout.prefix(kind, run_id))):
                 ctx.delete(key)
         ctx.delete(layout.record(run_id, ("s", 0)))

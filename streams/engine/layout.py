@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from msgspec import Struct
 from perdure.schemas.avro import StateCodec
-from perdure.streams.core.state import Action, Approval, Header, Keyed, Message, RecordKey, Start
+from perdure.streams.core.state import (
+    Action,
+    Approval,
+    Header,
+    Keyed,
+    Message,
+    Notes,
+    RecordKey,
+    Start,
+)
 
 
 class Remembered(Struct, kw_only=True):
@@ -139,6 +148,7 @@ class Codecs:
             b"m": StateCodec(Message),
             b"p": StateCodec(Approval),
             b"x": StateCodec(Keyed),
+            b"n": StateCodec(Notes),
             b"k": StateCodec(Remembered),
             b"d": StateCodec(Stub),
             b"e": StateCodec(Journal),

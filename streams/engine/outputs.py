@@ -16,7 +16,7 @@ from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.policies import outcome
 from perdure.streams.core.policies.approval import ALLOWED
 from perdure.streams.core.state import Approval, Header, RecordKey, Run
-from perdure.streams.runtime.blobs import Blobs
+from perdure.streams.runtime.blobs import BlobError, Blobs
 from perdure.streams.runtime.errors import StoreFailed
 from perdure.streams.runtime.processor import Context
 
@@ -69,6 +69,16 @@ class Outputs:
         if isinstance(value, dict) and "$blob" in value:
             return msgspec.json.decode(self.fetch(value))
         return value
+
+    def beginning(self, value: Any, most: int) -> str | None:
+        """The first ``most`` bytes of a referenced value's JSON; None where there is none to show:
+        a reference that nothing stands behind must not stop the run that got it as a result."""
+        if not (isinstance(value, dict) and "$blob" in value):
+            return None
+        try:
+            return self.fetch(value)[:most].decode("utf-8", "ignore")
+        except BlobError:
+            return None
 
     def stage(self, ctx: Context, before: Run | None, decision: Decision) -> None:
         """Everything a decision leads to, but the run's own state."""

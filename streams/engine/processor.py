@@ -67,6 +67,9 @@ class EngineLookup:
     def value(self, value: Any) -> Any:
         return self._outputs.value(value)
 
+    def beginning(self, value: Any, most: int) -> str | None:
+        return self._outputs.beginning(value, most)
+
     def keep(self, value: Any, above: int = KEPT_INLINE) -> Any:
         return self._outputs.keep(value, above)
 

@@ -176,6 +176,12 @@ def test_what_the_model_was_shown_is_what_was_sent() -> None:
         command.request["messages"] for command in sent if command.request
     ]
     assert any("left out" in str(call["messages"]) for call in calls)
+    turns = [call for call in calls if not call["covers"]]
+    assert [call["answer"]["content"] for call in calls if call["covers"]] == [
+        event.data["summary"] for event in made.events if event.type == "context_summarised"
+    ]
+    assert len(turns) < len(calls)
+    calls = turns
     retried = calls[-3]
     assert (retried["attempt"], retried["messages"][-1]["content"]) == (2, "hurry")
     assert retried["new"][-1] == len(retried["messages"]) - 1

@@ -202,27 +202,34 @@ def test_a_misspelt_setting_of_all_people_is_named(tmp_path: Path) -> None:
         read_agents(file)
 
 
+def test_a_long_model_that_is_never_used_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text("agents: {a: {window: {long_model: {provider: openai, name: long}}}}\n")
+    (told,) = read_agents(file)[1]
+    assert "agents.a.window.long_model: is used in mode full alone, and the mode is auto" in told
+
+
 @pytest.mark.parametrize(
-    ("setting", "name"),
+    ("model", "told"),
     [
-        ("window: {mode: full}", "window.mode"),
-        ("window: {long_model: x}", "window.long_model"),
+        ("x", "must be a model, such as {provider: openai, name: NAME}"),
+        ("{provider: openai, nam: x}", "long_model.nam: is not a setting; did you mean name?"),
+        ("{provider: nobody}", "long_model"),
     ],
 )
-def test_a_setting_without_effect_is_said(tmp_path: Path, setting: str, name: str) -> None:
+def test_a_long_model_is_checked_like_any_model(tmp_path: Path, model: str, told: str) -> None:
     file = tmp_path / "agents.yaml"
-    file.write_text(f"agents:\n  a:\n    {setting}\n")
-    told = f"{file}: agents.a.{name}: accepted, has no effect in this version"
-    assert read_agents(file)[1] == [told]
-    result = run("apply", "-f", str(file), environment={"PERDURE_DATA_DIR": str(tmp_path)})
-    assert told in result.stderr
+    file.write_text(f"agents:\n  a:\n    window: {{mode: full, long_model: {model}}}\n")
+    with pytest.raises(AgentsError) as error:
+        read_agents(file)
+    assert told in str(error.value)
 
 
 def test_what_has_an_effect_is_not_warned_of(tmp_path: Path) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(
         "people: {ops: {members: [ann]}}\n"
-        "agents: {a: {window: {mode: auto}, on_failure: stop, budget: {steps: 3}}}\n"
+        "agents: {a: {window: {mode: full, long_model: {provider: openai}}, on_failure: stop, budget: {steps: 3}}}\n"
     )
     assert read_agents(file)[1] == []
 

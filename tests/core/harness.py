@@ -104,6 +104,10 @@ def check_pairing(messages: list[dict[str, Any]]) -> None:
     assert not waiting, f"calls without results: {waiting}"
 
 
+def summarises(command: ActionCommand) -> bool:
+    return (command.request or {}).get("purpose") == "summary"
+
+
 class World:
     """One run and what is around it."""
 
@@ -120,6 +124,8 @@ class World:
         self._folded: Run | None = None
         self._folded_records: dict[RecordKey, Any] = {}
         self._status = ""
+        self.summary = "what happened so far"
+        """The answer to each call for a summary; empty: the test answers it itself."""
 
     # --- the lookup that the core sees -------------------------------------------------------
 
@@ -137,6 +143,9 @@ class World:
 
     def value(self, value: Any) -> Any:
         return value
+
+    def beginning(self, value: Any, most: int) -> str | None:
+        return None
 
     def keep(self, value: Any, above: int = 0) -> Any:
         return value
@@ -188,6 +197,12 @@ class World:
         else:
             assert found.reason
         return found
+
+    def summarise(self, text: str | None = None) -> None:
+        """The answer to the call for a summary that is in flight."""
+        command = next(command for command in self.commands if summarises(command))
+        made = {"content": text or self.summary, "tool_calls": [], "finish_reason": "stop"}
+        self.answer(command, result=made, usage=Usage(20, 10, 0.25))
 
     def plan(self, *steps: PlanStep, **task: Any) -> Decision | Refusal:
         return self.start(plan=list(steps), **task)
@@ -335,6 +350,8 @@ class World:
         for event in decision.events[decision.copied :]:
             for found in effects(decision.run, event):
                 self._take(found.command)
+        if self.summary and any(map(summarises, self.commands)):
+            self.summarise()
 
     def _take(self, command: ActionCommand) -> None:
         copied = command

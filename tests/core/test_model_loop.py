@@ -212,7 +212,7 @@ def test_a_model_is_sent_seed_temperature_and_the_tools_it_may_use() -> None:
     request = made.command("m").request
     assert (request["seed"], request["temperature"]) == (7, 0.0)
     assert request["model"]["base_url"] == "http://127.0.0.1:9/v1"
-    builtin = ["ask_user", "ask_authority", "hand_over"]
+    builtin = ["ask_user", "ask_authority", "hand_over", "pin", "update_plan"]
     assert [offer["name"] for offer in request["tools"]] == ["count", *builtin]
     assert request["tools"][0]["parameters"] == SCHEMA
 

@@ -83,7 +83,9 @@ class Random:
             budget=BudgetPolicy(steps=choose([2, 3, 8, None]), then=choose(["ask", "stop"])),
             window=Window(max_tokens=choose([100, 400, 8000]), keep_rounds=choose([1, 3])),
         )
-        return World(*tools, agent_spec=spec)
+        made = World(*tools, agent_spec=spec)
+        made.summary = ""  # the outside answers, or does not
+        return made
 
     def _plan(self) -> list[PlanStep]:
         steps: list[PlanStep] = []

@@ -99,12 +99,3 @@ def test_a_gap_in_the_versions_is_no_history() -> None:
         fold([*world.events[:2], world.events[3]])
     with pytest.raises(BrokenHistory, match="begins with run_started"):
         fold(world.events[1:])
-
-
-def test_an_event_of_a_newer_version_is_refused_by_name() -> None:
-    world = World(tool("look"))
-    world.start()
-    event = world.events[1]
-    event.type = "context_summarised"
-    with pytest.raises(BrokenHistory, match="context_summarised is newer"):
-        fold([world.events[0], event])

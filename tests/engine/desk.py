@@ -224,8 +224,17 @@ class Desk:
         return self.on(topics.OUTCOMES)[-1]
 
     def answer(self, result: Any, status: str = "succeeded") -> None:
-        """The worker's answer to the last command."""
-        command = [value for sent, _, value in self.sent if sent.startswith("agent.commands.")][-1]
+        """The worker's answer to the last command; a summary that is asked for comes first."""
+        command = self.last_command()
+        if command.get("request", {}).get("purpose") == "summary":
+            self._answer(command, {"content": "what happened so far"}, "succeeded")
+            command = self.last_command()
+        self._answer(command, result, status)
+
+    def last_command(self) -> Any:
+        return [value for sent, _, value in self.sent if sent.startswith("agent.commands.")][-1]
+
+    def _answer(self, command: Any, result: Any, status: str) -> None:
         self.feed(
             topics.RESULTS,
             run_id=command["run_id"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from perdure.schemas import topics
-from perdure.schemas.records import ApprovalRule
+from perdure.schemas.records import ApprovalRule, Window
 from perdure.streams.engine import layout
 
 from .desk import Desk, agent, tool
@@ -68,7 +68,7 @@ def test_task_whose_agent_never_comes_is_refused_after_ten_seconds(desk: Desk) -
 
 
 def test_large_message_is_kept_by_reference(desk: Desk) -> None:
-    desk.catalog(tool("call"), agent("call"))
+    desk.catalog(tool("call"), agent("call", window=Window(max_tokens=10**6)))
     desk.feed(topics.TASKS, task_id="r", agent="demo", input="hello")
     desk.feed(topics.CONTROL, run_id="r", command="message", content=LARGE, by="uma")
     assert desk.on(topics.VERDICTS)[-1]["accepted"] is True

@@ -16,10 +16,12 @@ from .changes import (
     change_action,
     close_action,
     close_asks_of,
+    correct,
     count_usage,
     note_error,
     plan_step,
     put_action,
+    refused,
     set_timer,
 )
 
@@ -34,7 +36,7 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         run.writes["s", 0] = start
     message = data.get("message")
     if data["kind"] == "model":
-        _model_in_use(run, event, data.get("model", 0))
+        _turn_of(run, event, data.get("model", 0), data.get("purpose", ""))
     elif "times" in data:
         header.last_call, header.repeated = n, data["times"]
     action = Action(
@@ -57,6 +59,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         undoes=data.get("undoes"),
         model=data.get("model", 0),
         stands_for=data.get("stands_for"),
+        purpose=data.get("purpose", ""),
+        covers=data.get("covers", []),
     )
     put_action(run, action)
     name = data.get("keyed")
@@ -65,6 +69,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         known = run.get(where)
         run.writes[where] = Keyed(actions={**({} if known is None else known.actions), name: n})
     header.next_action = n + 1
+    if action.kind == "model":
+        header.condensed = action.purpose == "summary"
     if action.kind == "notice":  # it holds nothing up
         header.notices = [*header.notices, n]
     else:
@@ -74,9 +80,12 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     plan_step(run, action.step_id, status="running", n=n)
 
 
-def _model_in_use(run: Run, event: RunEvent, model: int) -> None:
+def _turn_of(run: Run, event: RunEvent, model: int, purpose: str) -> None:
+    """Whose turn it is. A summary is nobody's; the long model's leaves the model in use as it is."""
     header = run.header
-    if model != header.model:
+    if purpose == "summary":
+        return
+    if not purpose and model != header.model:
         header.model, header.model_since, header.invalid = model, event.at, 0
     header.next_model = None
 
@@ -98,12 +107,14 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         queries=0,
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
+        layer=data.get("layer", 0),
+        estimate=data.get("estimate", 0),
     )
     if n not in run.header.open and before.kind != "notice":
         run.header.open = [*run.header.open, n]
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
-    if before.kind == "model":
+    if before.kind == "model" and before.purpose != "summary":
         run.header.heard = run.header.messages  # so many stand in the request
 
 
@@ -131,8 +142,11 @@ def action_succeeded(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         finished_at=event.at,
         worker=data.get("worker"),
         degraded=data.get("degraded"),
+        beginning=data.get("beginning"),
     )
     count_usage(run, data)
+    if action.kind == "model":
+        correct(run, action, data)
     close_action(run, action)
     close_asks_of(run, n, "result")
     if action.degraded is not None:
@@ -170,6 +184,9 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         replaced=data.get("replaced", False),
     )
     count_usage(run, data)
+    asked = action.kind == "model" and action.purpose != "summary"
+    if asked and data["closed"] and error.get("kind") == "context_overflow":
+        refused(run, action)
     close_asks_of(run, n, "result")
     if data.get("next_model") is not None:
         run.header.next_model = data["next_model"]

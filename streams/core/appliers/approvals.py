@@ -13,6 +13,7 @@ from .changes import (
     change_action,
     close_action,
     close_ask,
+    handed_over,
     plan_step,
     set_timer,
 )
@@ -62,7 +63,7 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         return
     close_ask(run, n, data["approver"])
     if approval.kind == "handover":
-        _afresh(run)
+        handed_over(run)
     if approval.kind == "authority":
         _authority(run, event, approval, data["decision"], data["approver"], data.get("reason"))
     if approval.kind != "action":
@@ -81,15 +82,6 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
             target = run.action(approval.action).target
             run.header.rejected = {**run.header.rejected, target: data["times"]}
         _reject(run, event, approval.action, data["approver"], data.get("reason"))
-
-
-def _afresh(run: Run) -> None:
-    """A person has looked at it: what went wrong in a row counts from the beginning."""
-    header = run.header
-    header.invalid = 0
-    header.repeated = 0
-    header.streaks = {}
-    header.rejected = {}
 
 
 def _reject(run: Run, event: RunEvent, n: int, by: str, reason: str | None) -> None:
@@ -134,7 +126,7 @@ def approval_expired(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         return
     approval = close_ask(run, data["n"], "policy:timeout")
     if approval.kind == "handover":
-        _afresh(run)
+        handed_over(run)
     if approval.kind == "authority":
         word = data["decision"]
         _authority(run, event, approval, word, "policy:timeout", "nobody decided in time")

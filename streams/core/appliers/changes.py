@@ -9,6 +9,7 @@ import msgspec
 from perdure.schemas.records import RunEvent
 
 from ..lifecycle import action_may
+from ..planning.sizes import LEAST_SCALE, MOST_SCALE
 from ..state import Action, Approval, Message, Run
 
 _ERRORS_KEPT: Final = 20
@@ -68,6 +69,47 @@ def count_usage(run: Run, data: dict[str, Any]) -> None:
         header.input_tokens += usage.get("input_tokens", 0)
         header.output_tokens += usage.get("output_tokens", 0)
         header.cost += usage.get("cost", 0.0)
+
+
+def correct(run: Run, action: Action, data: dict[str, Any]) -> None:
+    """What a provider counted, against what its request was estimated at.
+
+    The estimate rises at once and falls slowly; a request that is small against the window says
+    little of a full one, and moves it accordingly less.
+    """
+    counted = (data.get("usage") or {}).get("input_tokens", 0)
+    if not action.estimate or counted <= 0:
+        return
+    header = run.header
+    said = min(max(counted * 1000 // action.estimate, LEAST_SCALE), MOST_SCALE)
+    share = min(1000, action.estimate * _FULL_AT * 1000 // run.definition.window.max_tokens)
+    step = (said - header.scale) * share
+    header.scale += step // 1000 if step > 0 else -(-step // 4000)
+
+
+_FULL_AT: Final = 8
+"""A request of an eighth of the window counts in full."""
+
+
+def refused(run: Run, action: Action) -> None:
+    """A request was too long for its provider: the next ones stay under it, this turn's at once."""
+    header = run.header
+    if action.estimate and (not header.refused_tokens or action.estimate < header.refused_tokens):
+        header.refused_tokens = action.estimate
+    header.floor = max(header.floor, action.layer) + 1
+
+
+def handed_over(run: Run) -> None:
+    """A person has looked at it: what was refused so far may be tried again, and what went wrong in
+    a row counts from the beginning."""
+    header = run.header
+    header.invalid = 0
+    header.repeated = 0
+    header.streaks = {}
+    header.rejected = {}
+    if header.floor:
+        header.floor = 1
+        header.refused_tokens = 0
 
 
 def call_status(run: Run, action: Action, event: RunEvent, status: str, code: str) -> None:
@@ -130,6 +172,8 @@ def add_message(run: Run, message: Message) -> int:
     index = header.messages
     run.writes["m", index] = message
     header.messages = index + 1
+    if message.role == "user":
+        header.last_user = index
     if message.content is not None or message.calls:
         header.tokens += tokens([message.content, message.calls])
     return index

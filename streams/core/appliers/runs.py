@@ -47,12 +47,14 @@ def run_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         return
     for earlier in data.get("messages") or ():
         add_message(run, Message(role=earlier.get("role", "user"), content=earlier.get("content")))
-    add_message(run, Message(role="user", content=data.get("input")))
+    header.task_message = add_message(run, Message(role="user", content=data.get("input")))
 
 
 def step_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    run.header.step = data["step"]
-    run.header.current_step = data["title"]
+    header = run.header
+    header.step = data["step"]
+    if header.planned or header.steps_total is None:  # else a to-do list says what is being done
+        header.current_step = data["title"]
 
 
 _UNREAD: Final = (
@@ -70,18 +72,16 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     note = data.get("note")
     if note is not None:
         add_message(run, Message(role="user", content=note))
+    header.floor = 0  # the turn has had its reply
     broken = note is not None or any("error" in call for call in calls)
     header.invalid = header.invalid + 1 if broken else 0
     header.cut = header.cut + 1 if data.get("cut") else 0
-    header.steps_done += 1
+    if header.steps_total is None:
+        header.steps_done += 1
     if data.get("unread"):  # it answered without having read what was sent meanwhile
         add_message(run, Message(role="user", content=_UNREAD))
     elif not calls and note is None:
         header.answer = data["content"]
-
-
-def plan_updated(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    run.header.plan = {item["id"]: item for item in data["plan"]}
 
 
 def branch_taken(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

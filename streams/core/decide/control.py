@@ -9,6 +9,7 @@ import msgspec
 from perdure.schemas.records import ControlRequest
 
 from ..lifecycle import FINAL
+from ..planning import window
 from ..policies.budget import extended
 from ..state import Action, Run
 from .decision import Decision, Lookup, Refusal
@@ -79,6 +80,9 @@ def _message(decision: Decision, request: ControlRequest, actor: str) -> Refusal
         return Refusal("the run follows a plan: nobody reads messages")
     if header.ending is not None:
         return Refusal(f"the run is ending ({header.ending.to})")
+    broken = window.too_large(decision.run, request.content, "content")
+    if broken is not None:
+        return Refusal(broken)
     decision.emit("message_received", {"content": request.content, "by": actor}, actor)
     return None
 

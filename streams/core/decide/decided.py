@@ -9,6 +9,7 @@ import msgspec
 from perdure.schemas.records import ApprovalDecision
 
 from ..arguments import argument_error
+from ..planning import window
 from ..policies import approval as approvals
 from ..policies import trouble
 from ..policies.budget import extended
@@ -48,6 +49,10 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
             return Refusal(
                 f"{', '.join(spec.key or ())} make the call's key: reject it, so that another is proposed"
             )
+    if word.decision == "answer" and not run.header.planned:
+        broken = window.too_large(run, word.answer, "answer")
+        if broken is not None:
+            return Refusal(broken)
     decision = Decision.on(run, now, lookup)
     _record(decision, approval, message)
     advance(decision)

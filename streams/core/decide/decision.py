@@ -31,6 +31,10 @@ class Lookup(Protocol):
     def value(self, value: Any) -> Any:
         """A free-form value, read from the blob store where it is a reference."""
 
+    def beginning(self, value: Any, most: int) -> str | None:
+        """The first ``most`` bytes of a large value's JSON; None of what is no reference to one, or
+        of one that can't be read."""
+
     def keep(self, value: Any, above: int = KEPT_INLINE) -> Any:
         """The value, or a reference to it in the blob store where its JSON is ``above`` bytes."""
 

@@ -26,9 +26,10 @@ def name_of(model: ModelSpec) -> str:
     return model.name or model.provider
 
 
-def tries(run: Run, attempts: int) -> int:
+def tries(run: Run, action: Action, attempts: int) -> int:
     """Attempts before a model counts as out of reach; while all are, one."""
-    return 1 if run.header.outages and run.definition.fallback_models else attempts
+    alone = action.purpose or not run.definition.fallback_models
+    return 1 if run.header.outages and not alone else attempts
 
 
 def failed(
@@ -42,7 +43,7 @@ def failed(
     run = decision.run
     if error["kind"] not in _UNUSABLE:
         return False
-    if action.model < len(run.definition.fallback_models):
+    if not action.purpose and action.model < len(run.definition.fallback_models):
         _give_way(decision, action, error, extra, actor, action.model + 1)
         return True
     if error["kind"] not in _OUT_OF_REACH:
@@ -57,7 +58,12 @@ def failed(
 
 def all_again(decision: Decision, action: Action) -> bool:
     """The wait of an outage is over: with several models the first gets its turn."""
-    if action.kind != "model" or not action.model or not decision.run.header.outages:
+    if (
+        action.kind != "model"
+        or action.purpose
+        or not action.model
+        or not decision.run.header.outages
+    ):
         return False
     error = action.error or {"kind": "model_unavailable", "code": "", "message": ""}
     _give_way(decision, action, error, {}, "engine", 0)

@@ -11,6 +11,7 @@ from perdure.schemas.records import ToolSpec
 from .. import effects, keys
 from ..arguments import argument_error
 from ..lifecycle import SUCCEEDED
+from ..planning import summary
 from ..policies import approval as approvals
 from ..policies import trouble
 from ..state import Action, Run
@@ -56,6 +57,9 @@ def request(decision: Decision, n: int, *, proven: bool = False) -> None:
     }
     if proven:
         sent["proven"] = True
+    if action.kind == "model":
+        shown = summary.request_of(run, action)
+        sent |= {"layer": shown.layer, "estimate": shown.tokens}
     decision.emit("action_requested", sent)
 
 
@@ -340,7 +344,7 @@ def _question(error: dict[str, Any], often: int) -> str:
 
 def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:
     if action.kind in ("model", "compensation"):
-        return True
+        return action.purpose != summary.PURPOSE
     if kind == "unavailable":
         return True
     return decision.run.header.planned and kind in ("invalid_arguments", "permission")

@@ -10,7 +10,7 @@ from perdure.schemas.records import ActionError, ActionResult
 
 from .. import effects
 from ..lifecycle import SUCCEEDED
-from ..planning import model_loop
+from ..planning import compaction, model_loop
 from ..policies.budget import priced
 from ..policies.retry import may_have_happened, still_ambiguous, wait_seconds
 from ..state import Action, Run
@@ -121,13 +121,9 @@ def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Ref
     ):
         return _late(action)
     if action.kind == "model":
-        model_loop.replied(
-            decision,
-            action,
-            message.result,
-            _extra(decision.run, action, message),
-            f"model:{action.target}",
-        )
+        take = compaction.summarised if action.purpose == "summary" else model_loop.replied
+        extra = _extra(decision.run, action, message)
+        take(decision, action, message.result, extra, f"model:{action.target}")
         return None
     kind = "action_adopted" if message.adopted else "action_succeeded"
     decision.emit(
@@ -136,6 +132,7 @@ def _succeeded(decision: Decision, action: Action, message: ActionResult) -> Ref
             "n": action.n,
             "attempt": message.attempt,
             "result": message.result,
+            **compaction.beginning(decision, action, message.result),
             **_extra(decision.run, action, message),
         },
         _actor(message),
@@ -169,6 +166,8 @@ def on_failure(
 ) -> None:
     """Retry what may be retried, else close the action or hand it over, by the error's kind."""
     run = decision.run
+    if action.kind == "model" and compaction.failed(decision, action, error, extra, actor):
+        return
     kind = error["kind"]
     if kind == "unknown" and action.effect != "read_only":
         on_unknown(decision, action, error, extra, actor)
@@ -186,7 +185,11 @@ def on_failure(
         return
     if not closing(run, action):
         policy = policy_of(run, action)
-        tries = models.tries(run, policy.attempts) if action.kind == "model" else policy.attempts
+        tries = (
+            models.tries(run, action, policy.attempts)
+            if action.kind == "model"
+            else policy.attempts
+        )
         data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": ambiguous}
         if error.get("code") == "BREAKER_OPEN" and stand_in(
             decision, action, {**data, **extra}, actor
@@ -212,6 +215,8 @@ def on_failure(
 def _may_pass(run: Run, action: Action, error: dict[str, Any]) -> bool:
     """Worth trying again: the fault passes by itself, or a breaker will let a call through."""
     kind = error["kind"]
+    if action.purpose == "summary":  # else it had been given up
+        return True
     if action.kind == "model" and not run.definition.fallback_models:
         return kind in ("transient", "unknown", "unavailable", "model_unavailable")
     return kind in ("transient", "unknown") or (

@@ -9,7 +9,7 @@ import msgspec
 from perdure.schemas.records import AgentSpec, PlanStep, Task, ToolSpec
 
 from ..arguments import argument_error
-from ..planning import plan
+from ..planning import plan, window
 from ..policies.budget import lowered
 from ..state import Header
 from .decision import Decision, Lookup, Refusal, fitting
@@ -82,6 +82,10 @@ def start(message: StartTask, base: Any, now: int, lookup: Lookup) -> Decision |
         metadata=task.metadata,
     )
     decision = Decision.starting(header, base, now, lookup, data)
+    if task.plan is None:
+        broken = window.too_large(decision.run, task.input, "input")
+        if broken is not None:
+            return Refusal(broken)
     advance(decision)
     return decision
 

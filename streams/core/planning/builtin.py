@@ -1,7 +1,7 @@
-"""Built-in calls: they ask a person (lifecycle section 8; the tools are `policies.builtins`).
+"""Built-in calls (lifecycle section 8; the tools are `policies.builtins`).
 
-A built-in call is an action whose question is its work: it waits for the answer, which is its
-result. A tool of the agent's own with the same name takes its place.
+Most ask a person: such a call is an action whose question is its work, and the answer is its result.
+Those of `notes` succeed at once. A tool of the agent's own with the same name takes its place.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..decide import asking, moves
 from ..decide.decision import Decision
 from ..policies import approval as approvals
 from ..state import Action, Run
+from . import notes
 
 _SAID: Final = 20_000
 """Characters of what a model says to a person; the call has all of it."""
@@ -27,7 +28,7 @@ def propose(
     message: int,
     call_id: str,
 ) -> None:
-    """Open the question that the call is."""
+    """Propose the call and do what it says."""
     run = decision.run
     header = run.header
     n = header.next_action
@@ -50,13 +51,13 @@ def propose(
         },
         actor,
     )
-    _ASKS[name](decision, n, arguments)
+    _DOES[name](decision, n, arguments)
 
 
 def put_forward(decision: Decision, n: int) -> None:
-    """Ask what a proposed call asks: a fork may begin between the two."""
+    """Do what a proposed call says: a fork may begin between the two."""
     action = decision.run.action(n)
-    _ASKS[action.target](decision, n, decision.lookup.value(action.arguments))
+    _DOES[action.target](decision, n, decision.lookup.value(action.arguments))
 
 
 def _ask_user(decision: Decision, n: int, arguments: dict[str, Any]) -> None:
@@ -124,8 +125,10 @@ def _denied(run: Run, tool: Any) -> Action | None:
     return None
 
 
-_ASKS: Final = {
+_DOES: Final = {
     "ask_user": _ask_user,
     "ask_authority": _ask_authority,
     "hand_over": _hand_over,
+    "pin": notes.pin,
+    "update_plan": notes.update_plan,
 }

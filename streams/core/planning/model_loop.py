@@ -12,11 +12,11 @@ from .. import keys
 from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
-from ..effects import why_name
 from ..policies import builtins
 from ..policies.budget import output_limit
 from ..state import Action, Run
-from . import builtin
+from . import builtin, compaction
+from .offer import why_name
 
 _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
@@ -40,21 +40,29 @@ def advance(decision: Decision) -> None:
     if header.answer is not None:
         ending.finish(decision, "done")
         return
+    again = header.next_model is not None or header.floor > 0
     if header.next_model is not None:  # the step's model can't be used: another has its turn
-        call_model(decision, header.next_model, header.step)
-        return
-    index = models.next_one(run, decision.now)
+        index: int | None = header.next_model
+    elif header.floor > 0:  # its request was too long: the next layer has
+        index = header.model
+    else:
+        index = models.next_one(run, decision.now)
     if index is None:
         _hand_over(decision)
         return
-    if ending.over_budget(decision):
+    if not again and ending.over_budget(decision):
         return
-    step = header.step + 1
-    decision.emit("step_started", {"step": step, "title": models.name_of(run.model(index))})
-    call_model(decision, index, step)
+    shown = compaction.ready(decision, index)
+    if shown is None:
+        return
+    step = header.step
+    if not again:
+        step += 1
+        decision.emit("step_started", {"step": step, "title": models.name_of(run.model(index))})
+    _call_model(decision, index, step, compaction.caller(decision, shown))
 
 
-def call_model(decision: Decision, index: int, step: int) -> None:
+def _call_model(decision: Decision, index: int, step: int, more: dict[str, Any]) -> None:
     """Call the agent's model, or one of its fallbacks, by its index."""
     run = decision.run
     header = run.header
@@ -69,6 +77,7 @@ def call_model(decision: Decision, index: int, step: int) -> None:
         "effect": "read_only",
         "key": keys.idempotency_key(header.run_id, n, header.nonce),
         "timeout_seconds": model.timeout_seconds,
+        **more,
     }
     if index:
         data["model"] = index

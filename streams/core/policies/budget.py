@@ -28,7 +28,7 @@ def priced(run: Run, action: Action, usage: Usage) -> Usage:
     """The usage with its cost by the agent's prices, where the provider names none."""
     if action.kind != "model" or usage.cost:
         return usage
-    prices = run.model(action.model).prices
+    prices = run.model_of(action).prices
     if prices is None:
         return usage
     cost = usage.input_tokens * prices.input + usage.output_tokens * prices.output
@@ -37,7 +37,7 @@ def priced(run: Run, action: Action, usage: Usage) -> Usage:
 
 def output_limit(run: Run, action: Action) -> int | None:
     """Tokens a reply may have; after replies that were cut off there is more room."""
-    limit = run.model(action.model).max_output_tokens
+    limit = run.model_of(action).max_output_tokens
     return None if limit is None else limit * 2 ** min(run.header.cut, 2)
 
 

@@ -237,7 +237,8 @@ def waiting_for(run: Run) -> list[dict[str, Any]]:
 def run_state(run: Run, messages: list[dict[str, Any]]) -> dict[str, Any]:
     """RunState (contract section 5) as plain JSON; ``messages`` as rendered by the window."""
     header = run.header
-    plan = [
+    notes = run.notes
+    plan = notes.plan or [
         {"id": step_id, "title": step.get("title", step_id), "status": step["status"]}
         for step_id, step in header.plan.items()
     ]
@@ -261,8 +262,8 @@ def run_state(run: Run, messages: list[dict[str, Any]]) -> dict[str, Any]:
             msgspec.to_builtins(record(run, run.action(n))) for n in range(1, header.next_action)
         ],
         "messages": messages,
-        "summary": None,
-        "key_state": None,
+        "summary": notes.summary,
+        "key_state": notes.facts or None,
         "usage": usage(run),
         "budget": msgspec.to_builtins(header.budget),
         "last_api_call_status": header.api,

@@ -1,0 +1,142 @@
+"""What has to happen so that a model call's request fits: before it is made, and after it was refused."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .. import keys
+from ..decide import asking, models, moves
+from ..decide.decision import Decision
+from ..decide.ending import closing
+from ..state import Action
+from . import rendering, summary, window
+
+LONG: Final = "long"
+"""The purpose of a call that the window's long model takes."""
+_PASSING: Final = frozenset({"transient", "unknown", "unavailable", "model_unavailable"})
+"""Errors after which a summary's call is tried again, as often as any call."""
+
+
+def ready(decision: Decision, index: int) -> window.View | None:
+    """The next request, or None where a summary, or a person, is asked first. ``index``: of the
+    model whose turn it is."""
+    run = decision.run
+    span = summary.wanted(run)
+    if span is not None:
+        _summarise(decision, index, *span)
+        if run.header.open:
+            return None
+    shown = window.view(run)
+    if shown.fits and shown.layer >= run.header.floor:
+        return shown
+    _hand_over(decision, shown)
+    return None
+
+
+def caller(decision: Decision, shown: window.View) -> dict[str, Any]:
+    """What a model call's proposal says of the window: that the long model takes it, if it does."""
+    model = window.long_model(decision.run) if shown.long else None
+    if model is None:
+        return {}
+    return {
+        "purpose": LONG,
+        "target": models.name_of(model),
+        "queue": model.queue,
+        "timeout_seconds": model.timeout_seconds,
+    }
+
+
+def _summarise(decision: Decision, index: int, start: int, stop: int) -> None:
+    """Ask the model in use for a summary. It takes no step."""
+    header = decision.run.header
+    model = decision.run.model(index)
+    n = header.next_action
+    decision.emit(
+        "action_proposed",
+        {
+            "n": n,
+            "kind": "model",
+            "model": index,
+            "purpose": summary.PURPOSE,
+            "covers": [start, stop],
+            "step": header.step,
+            "target": models.name_of(model),
+            "queue": model.queue,
+            "effect": "read_only",
+            "key": keys.idempotency_key(header.run_id, n, header.nonce),
+            "timeout_seconds": model.timeout_seconds,
+        },
+    )
+    moves.request(decision, n)
+
+
+def summarised(
+    decision: Decision, action: Action, result: Any, extra: dict[str, Any], actor: str
+) -> None:
+    """The answer to a summary's call came: keep it."""
+    run = decision.run
+    text = summary.text_of(run, decision.lookup.value(result))
+    if text is None:
+        error = {"kind": "model_invalid", "code": "no_summary", "message": "it holds no text"}
+        _close(decision, action, error, extra, actor)
+        return
+    decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
+    start, stop = action.covers
+    if start == run.header.covered:  # else it is an earlier call's, taken up again
+        data = {"n": action.n, "from": start, "to": stop, "summary": text}
+        decision.emit("context_summarised", data, actor)
+
+
+def failed(
+    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
+) -> bool:
+    """Whether this failure of a model's call is the window's to deal with.
+
+    A summary that can't be had loses nothing: the next request takes the third layer. A request that
+    was too long is made again at once, with the next one.
+    """
+    if action.purpose == summary.PURPOSE:
+        tries = decision.run.definition.retry.attempts
+        again = error["kind"] in _PASSING and action.attempt < tries
+        if again and not closing(decision.run, action):
+            return False
+    elif error["kind"] != "context_overflow":
+        return False
+    _close(decision, action, error, extra, actor)
+    return True
+
+
+def _close(
+    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
+) -> None:
+    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": False}
+    decision.emit("action_failed", {**data, "closed": True, **extra}, actor)
+
+
+def beginning(decision: Decision, action: Action, result: Any) -> dict[str, Any]:
+    """Of a result kept by reference: what a model is shown of it. Where names are masked nothing is:
+    a part of a JSON text can't be searched for them."""
+    spec = decision.run.start.tools.get(action.target)
+    if action.message is None or spec is None or spec.sensitive:
+        return {}
+    text = decision.lookup.beginning(result, rendering.BEGINNING)
+    return {} if text is None else {"beginning": text}
+
+
+def _hand_over(decision: Decision, shown: window.View) -> None:
+    """No layer fits, or the provider takes none: a person is told the sizes."""
+    run = decision.run
+    made = window.parts(run, shown)
+    refused = "the provider refused it" if run.header.floor else f"{made['limit']} fit"
+    asking.ask(
+        decision,
+        "handover",
+        f"The next model request of run {run.header.run_id} is too long",
+        question=(
+            f"It has about {made['request']} tokens ({made['instructions']} of instructions, summary "
+            f"and key facts, {made['tools']} of tools, {made['messages']} of messages), and {refused}. "
+            "Answer with a short message to go on with that, retry once the model takes more, or "
+            "cancel the run."
+        ),
+        fired={"window": made},
+    )
