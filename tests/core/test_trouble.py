@@ -259,11 +259,34 @@ def test_the_same_call_in_a_row_goes_to_a_person_before_it_is_made() -> None:
         made.answer(made.command("look"), result="same")
     made.reply(None, ("look", {"n": 1}))
     assert not made.commands
-    assert (made.approval().kind, made.action(6).error["code"]) == ("handover", "REPEATED_CALL")
+    assert (made.approval().kind, made.approval().rule) == ("handover", {"in_a_row": 3})
+    assert (made.action(6).status, made.status) == ("proposed", "waiting_approval")
     made.decide("retry")
     made.answer(made.command("look"), result="same")
     made.reply(None, ("look", {"n": 1}))
     assert made.command("look")  # once a person has looked, it counts from the beginning
+
+
+def test_a_repeated_call_that_is_let_go_on_still_asks_what_it_asks() -> None:
+    made = world(tool("pay", "external", approval="always", parameters=TEXT), handover_after=2)
+    made.reply(None, ("pay", {"n": 1}))
+    made.decide("approve")
+    made.answer(made.command("pay"), result=1)
+    made.reply(None, ("pay", {"n": 1}))
+    made.decide("retry")
+    assert (made.approval().kind, made.commands) == ("action", [])
+    made.decide("approve")
+    assert made.command("pay")
+
+
+def test_what_a_person_says_instead_of_a_repeated_call_is_its_result() -> None:
+    made = world(tool("look", parameters=TEXT), handover_after=2)
+    made.reply(None, ("look", {"n": 1}))
+    made.answer(made.command("look"), result="same")
+    made.reply(None, ("look", {"n": 1}))
+    made.decide("answer", answer="it will not change")
+    assert "not called" in results(made)[1]
+    assert made.command("m").request["messages"][-1]["content"] == "it will not change"
 
 
 def test_equal_calls_of_one_reply_are_one_time() -> None:

@@ -172,8 +172,17 @@ def _retry(
     if approval.asked_by is not None:
         told = "Go on and try again."
         decision.emit("action_succeeded", {"n": approval.asked_by, "result": told}, actor)
-    elif approval.action is not None:
+    elif (
+        approval.action is not None and decision.run.action(approval.action).status != "proposed"
+    ):  # else `advance` puts it forward, with the questions that it asks
         call_anew(decision, approval.action)
+
+
+_NOT_MADE: Final = {
+    "kind": "business",
+    "code": "REPEATED_CALL",
+    "message": "not called: a person has answered instead",
+}
 
 
 def _answer(
@@ -197,7 +206,7 @@ def _answer(
             {
                 "n": action.n,
                 "attempt": action.attempt,
-                "error": action.error,
+                "error": action.error or _NOT_MADE,
                 "ambiguous": action.ambiguous,
                 "closed": True,
             },

@@ -59,10 +59,18 @@ def _request_ready(decision: Decision) -> None:
     for action in decision.run.open_actions():
         if action.status == "approved":
             request(decision, action.n)
-        elif action.status == "proposed":  # a fork began there, or it waits for its key's first
+        elif action.status == "proposed" and not _asked_about(
+            decision, action
+        ):  # a fork began there, or it waits for its key's first
             _PUT_FORWARD.get(action.kind, put_forward)(decision, action.n)
         elif action.kind == "builtin":
             _settled_meanwhile(decision, action)
+
+
+def _asked_about(decision: Decision, action: Action) -> bool:
+    """A person says first whether it is to be made at all: it goes round in circles."""
+    asked = map(decision.run.approval, decision.run.header.asks)
+    return any(approval is not None and approval.action == action.n for approval in asked)
 
 
 _PUT_FORWARD: Final = {"builtin": builtin.put_forward, "model": request}

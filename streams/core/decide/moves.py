@@ -123,9 +123,16 @@ def propose(
         data["times"] = times
     decision.emit("action_proposed", data, actor)
     if times >= max(agent.handover_after, 2):
-        text = f"it was called {times} times in a row with the same arguments"
-        error = {"kind": "business", "code": "REPEATED_CALL", "message": text}
-        fail(decision, n, error, {}, ambiguous=False, hold=True)
+        asking.ask(
+            decision,
+            "handover",
+            approvals.shown(
+                f"{tool.name} is called {times} times in a row with the same arguments", 200
+            ),
+            action=run.action(n),
+            question="It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?",
+            fired={"in_a_row": times},
+        )
     elif twin is None:
         _request_or_ask(decision, n, rules)
     else:
@@ -229,22 +236,21 @@ def fail(
     actor: str = "engine",
     *,
     ambiguous: bool,
-    hold: bool = False,
 ) -> None:
     """An action has failed for good: another call or an older result takes its place, else it is
-    closed, or held open for a person, by the error's kind. ``hold``: for a person in any case."""
+    closed, or held open for a person, by the error's kind."""
     run = decision.run
     action = run.action(n)
     kind = error["kind"]
     ends = closing(run, action)
     data = {"n": n, "attempt": action.attempt, "error": error, "ambiguous": ambiguous}
-    times = 0 if ends or hold else trouble.times_failed(run, action, error)
+    times = 0 if ends else trouble.times_failed(run, action, error)
     if times:
         data["times"] = times
     often = times if times >= run.definition.handover_after else 0
-    if not ends and not hold and stand_in(decision, action, {**data, **extra}, actor, often):
+    if not ends and stand_in(decision, action, {**data, **extra}, actor, often):
         return
-    holds = not ends and (hold or often > 0 or _goes_to_a_person(decision, action, kind))
+    holds = not ends and (often > 0 or _goes_to_a_person(decision, action, kind))
     decision.emit("action_failed", {**data, "closed": not holds, **extra}, actor)
     if ends:
         return
@@ -331,8 +337,6 @@ def _fallback(
 
 
 def _question(error: dict[str, Any], often: int) -> str:
-    if error.get("code") == "REPEATED_CALL":
-        return "It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?"
     if often:
         return f"The same error {often} times in a row. Retry, tell the agent something, or cancel the run?"
     return {
