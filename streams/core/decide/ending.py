@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from perdure.schemas.records import Usage
+
 from .. import effects
 from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS
-from ..policies.budget import used_up
+from ..policies.budget import no_room, used_up
 from ..state import Action, Run
 from .asking import ask
 from .decision import Decision
@@ -82,11 +84,12 @@ def finish(decision: Decision, status: str) -> None:
     decision.emit("run_finished", {"status": status, "purge_at": decision.now + RETENTION_MS})
 
 
-def over_budget(decision: Decision) -> bool:
-    """True: the budget leaves no room for another step; a person is asked, or the run stops."""
+def over_budget(decision: Decision, next_call: Usage | None = None) -> bool:
+    """True: the budget leaves no room for another step, or for a model call that is about to be made;
+    a person is asked, or the run stops."""
     run = decision.run
     header = run.header
-    used = used_up(run, decision.now)
+    used = used_up(run, decision.now) if next_call is None else no_room(run, next_call)
     if used is None:
         return False
     asked = any(

@@ -13,9 +13,9 @@ from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
 from ..policies import builtins
-from ..policies.budget import output_limit
+from ..policies.budget import output_limit, reserved
 from ..state import Action, Run
-from . import builtin, compaction
+from . import builtin, compaction, window
 from .offer import why_name
 
 _FINISHED: Final = frozenset(
@@ -54,6 +54,9 @@ def advance(decision: Decision) -> None:
         return
     shown = compaction.ready(decision, index)
     if shown is None:
+        return
+    call = reserved(run.model(index), window.corrected(run, shown.tokens))
+    if ending.over_budget(decision, call):
         return
     step = header.step
     if not again:

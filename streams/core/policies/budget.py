@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from perdure.schemas.records import Budget, BudgetPolicy, Usage
+from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage
 
 from ..state import Action, Run
 
@@ -46,6 +46,35 @@ def seconds_used(run: Run, now: int) -> float:
     header = run.header
     waiting = 0 if header.people_since is None else now - header.people_since
     return (now - header.created_at - header.people_ms - waiting) / 1000
+
+
+def reserved(model: ModelSpec, tokens: int) -> Usage:
+    """What a request of about so many tokens will use, before anybody has counted.
+
+    Of a script nothing: it reads nothing.
+    """
+    if model.provider == "scripted":
+        return Usage()
+    written = model.max_output_tokens or 0
+    prices = model.prices or Prices()
+    cost = (tokens * prices.input + written * prices.output) / 1_000_000
+    return Usage(tokens, written, cost)
+
+
+def no_room(run: Run, next_call: Usage) -> str | None:
+    """Which limit the next model call would pass, as a sentence, or None."""
+    header = run.header
+    limits = header.budget
+    tokens = header.input_tokens + header.output_tokens
+    more = next_call.input_tokens + next_call.output_tokens
+    if limits.tokens is not None and tokens + more > limits.tokens:
+        return f"{tokens} of {limits.tokens} tokens are used, and the next model call needs about {more}"
+    if limits.cost is not None and header.cost + next_call.cost > limits.cost:
+        return (
+            f"a cost of {header.cost:g} of {limits.cost:g} is used, and the next model call needs "
+            f"about {next_call.cost:g}"
+        )
+    return None
 
 
 def used_up(run: Run, now: int) -> str | None:

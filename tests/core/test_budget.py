@@ -1,0 +1,58 @@
+"""A model call's estimate is reserved before it is made, and settled with what it used (lifecycle section 6)."""
+
+from __future__ import annotations
+
+from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage
+
+from .harness import World, accepted, agent, tool
+
+OPENAI = ModelSpec(provider="openai", name="m", prices=Prices(input=1_000.0, output=2_000.0))
+
+
+def world(budget: Budget, model: ModelSpec = OPENAI, **values: object) -> World:
+    made = World(tool("look"), agent_spec=agent("look", model=model, **values))
+    accepted(made.start("x" * 3_000, budget=budget))
+    return made
+
+
+def test_a_call_that_the_budget_has_no_room_for_is_not_made() -> None:
+    made = world(Budget(tokens=500))
+    assert not made.commands
+    asked = made.approval()
+    assert asked.kind == "budget"
+    assert "0 of 500 tokens are used, and the next model call needs about " in asked.title
+    made.decide("extend", budget=Budget(tokens=5_000))
+    assert made.command("m")
+
+
+def test_it_stops_where_the_agent_says_so() -> None:
+    made = world(Budget(tokens=500), budget=BudgetPolicy(then="stop"))
+    assert (made.status, made.outcome().complete) == ("done", False)
+    assert "0 of 500 tokens" in made.outcome().text
+
+
+def test_the_replys_limit_is_reserved_too() -> None:
+    made = world(
+        Budget(tokens=4_000), ModelSpec(provider="openai", name="m", max_output_tokens=3_500)
+    )
+    assert made.approval().kind == "budget"
+
+
+def test_the_cost_is_reserved_by_the_prices() -> None:
+    """About 1,500 tokens at 1,000 a million: 1.5."""
+    assert world(Budget(cost=1.0)).approval().kind == "budget"
+    assert world(Budget(cost=3.0)).command("m")
+
+
+def test_what_was_used_settles_what_was_reserved() -> None:
+    made = world(Budget(tokens=4_000))
+    call = {"content": None, "tool_calls": [{"id": "c", "name": "look", "arguments": {}}]}
+    made.answer(made.command("m"), result=call, usage=Usage(input_tokens=100, output_tokens=10))
+    assert made.header.input_tokens + made.header.output_tokens == 110
+    made.answer(made.command("look"), result=1)
+    assert made.command("m")  # far less than the estimate was used, so there is room
+
+
+def test_a_script_reads_nothing() -> None:
+    made = world(Budget(tokens=10), ModelSpec(provider="scripted", name="m", replies=[]))
+    assert made.command("m")
