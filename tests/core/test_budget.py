@@ -9,9 +9,9 @@ from .harness import World, accepted, agent, tool
 OPENAI = ModelSpec(provider="openai", name="m", prices=Prices(input=1_000.0, output=2_000.0))
 
 
-def world(budget: Budget, model: ModelSpec = OPENAI, **values: object) -> World:
+def world(limits: Budget, model: ModelSpec = OPENAI, **values: object) -> World:
     made = World(tool("look"), agent_spec=agent("look", model=model, **values))
-    accepted(made.start("x" * 3_000, budget=budget))
+    accepted(made.start("x" * 3_000, budget=limits))
     return made
 
 
