@@ -149,6 +149,10 @@ class Processor(Protocol):
     changelog: str
     global_topics: tuple[str, ...]  # compacted topics read to their end before anything is live
 
+    @property
+    def accepting(self) -> bool:
+        """False: records are left where they are. Looked at in every cycle."""
+
     def encode(self, key: bytes, value: Any) -> bytes:
         """The stored form of a value; called inside the savepoint, so it may raise."""
 
