@@ -63,6 +63,9 @@ class Hold(Protocol):
     def finish(self) -> None:
         """The record is done. Thread-safe, idempotent; ignored on a dead assignment."""
 
+    def leave(self) -> None:
+        """It stays unfinished, for the next owner: a stop waits for it no longer. Thread-safe."""
+
 
 class Assignment(Protocol):
     """One ownership of one partition: made at assign, dead at revoke or loss, never revived."""

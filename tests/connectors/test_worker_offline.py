@@ -188,7 +188,7 @@ def test_waiting_calls_of_a_partition_given_up_are_left_to_the_next_owner(world:
     two.w.worker.revoked(given_up)  # type: ignore[arg-type]
     two.w.assignment = FakeAssignment()
     assert (two.w.worker.running, given_up.in_flight, two.asked) == (0, 0, before)
-    assert not any(hold.finished for hold in two.w.holds[-3:])
+    assert [(hold.finished, hold.left) for hold in two.w.holds[-3:]] == [(False, True)] * 3
 
 
 def test_a_waiting_call_can_be_cancelled(world: Make) -> None:

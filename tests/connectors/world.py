@@ -21,6 +21,10 @@ from perdure.streams.runtime.processor import Headers, Message, Record, Undecoda
 class FakeHold:
     def __init__(self) -> None:
         self.finished = False
+        self.left = False
+
+    def leave(self) -> None:
+        self.left = True
 
     def finish(self) -> None:
         self.finished = True
