@@ -26,6 +26,8 @@ from .mapping import failure_of
 from .models.provider import ModelContext, ModelError
 from .models.providers import Providers
 from .plain import plain
+from .reach import Reach
+from .target import target_of
 from .tool import UNCLEAR, Answer, Found, Tool, ToolContext
 
 log = logging.getLogger(__name__)
@@ -43,8 +45,8 @@ class Call:
 
     __slots__ = (
         "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
-        "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "saved",
-        "seconds", "staged", "started_at", "task", "threads", "tool",
+        "era", "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "saved",
+        "seconds", "staged", "started_at", "target", "task", "threads", "tool",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,8 @@ class Call:
         self.assignment = assignment
         self.headers = headers
         self.has_blobs = has_blobs
+        self.target = target_of(command)  # whose breaker it asks
+        self.era = 0
         self.key = command.run_id.encode()
         self.seconds = command.timeout_seconds
         self.phase = QUEUED
@@ -115,6 +119,7 @@ class Caller:
         producer: PlainProducer,
         answers: Answers,
         models: Providers | None,
+        reach: Reach,
         clock: Callable[[], int],
         threads_per_tool: int,
         announce_seconds: float,
@@ -123,6 +128,7 @@ class Caller:
         self._producer = producer
         self.answers = answers
         self._models = models
+        self._reach = reach
         self._clock = clock
         self._threads_per_tool = threads_per_tool
         self._announce_seconds = announce_seconds
@@ -243,6 +249,9 @@ class Caller:
         if call.seconds <= 0:
             late = "the call's time was over before it could begin; nothing was sent"
             return self._failed(call, Failure("transient", "late_start", late))
+        refused = self._begin(call)
+        if refused is not None:
+            return refused
         limit = call.limit = asyncio.timeout(call.seconds)
         call.calling = True
         thread: asyncio.Future[Any] | None = None
@@ -263,7 +272,16 @@ class Caller:
             return self._raised(call, tool, error, limit.expired())
         finally:
             call.calling = False
+        self._reach.succeeded(call.target, call.era)
         return self._succeeded(call, result)
+
+    def _begin(self, call: Call) -> ActionResult | None:
+        """The answer of a call that its target's breaker refuses."""
+        era = self._reach.begin(call.target)
+        if isinstance(era, Failure):
+            return self._failed(call, era)
+        call.era = era
+        return None
 
     def _threaded(
         self, name: str, work: Callable[[], Any], call: Call, ended: Callable[[], None]
@@ -285,11 +303,14 @@ class Caller:
             return self._cancelled(call)
         if call.context is not None:
             call.context.cancel()  # a thread that still runs may see it
-        if expired and isinstance(error, TimeoutError):
-            late = TimeoutError(f"{tool.name} did not answer within {call.seconds:g} s")
-            return self._failed(call, failure(late, Cause("unclear", "read_timeout"), call.effect))
-        why = failure_of(error, call.effect, call.command.idempotency_key)
-        if why.kind in ("unknown", "internal"):
+        late = expired and isinstance(error, TimeoutError)
+        if late:
+            error = TimeoutError(f"{tool.name} did not answer within {call.seconds:g} s")
+            why = failure(error, Cause("unclear", "read_timeout"), call.effect)
+        else:
+            why = failure_of(error, call.effect, call.command.idempotency_key)
+        self._reach.ended(call.target, call.era, why, error, call.command)
+        if why.kind in ("unknown", "internal") and not late:
             _log_raised(tool.name, call.command.action_id, error)
         return self._failed(call, why)
 
@@ -412,9 +433,11 @@ class Caller:
             return self.answers.of(command, "cancelled", finished_at=self._clock())
         limit = asyncio.timeout(call.seconds)
         call.calling = True
+        begun = False
         try:
             if call.has_blobs:
                 await self._resolve(command)
+                call.target = target_of(command)
             request = command.request
             if not isinstance(request, dict) or not isinstance(request.get("model"), dict):
                 raise ModelError(
@@ -422,15 +445,23 @@ class Caller:
                 )
             assert self._models is not None
             provider = self._models.get(str(request["model"].get("provider")))
+            refused = self._begin(call)
+            if refused is not None:
+                return refused
+            begun = True
             context = ModelContext(command.action_id, call.seconds, self.in_thread)
             async with limit:
                 reply = await provider.complete(request, context)
         except ModelError as error:
+            if begun:
+                self._reach.ended(call.target, call.era, error.failure, error, command)
             return self._failed(call, error.failure, usage=error.usage)
         except (BlobError, OSError) as error:
             if limit.expired():
                 text = f"{command.target} did not answer within {call.seconds:g} s"
-                return self._failed(call, Failure("transient", "read_timeout", text))
+                late = Failure("transient", "read_timeout", text)
+                self._reach.ended(call.target, call.era, late, error, command)
+                return self._failed(call, late)
             return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
         except asyncio.CancelledError:
             if not call.cancel_wanted or call.task is None:
@@ -439,6 +470,7 @@ class Caller:
             return self.answers.of(command, "cancelled", finished_at=self._clock())
         finally:
             call.calling = False
+        self._reach.succeeded(call.target, call.era)
         try:
             result = plain(reply.as_result(), "$.reply")
         except ResultError as error:

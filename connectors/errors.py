@@ -47,7 +47,11 @@ class PermissionDenied(ToolError):
 
 
 class TransientError(ToolError):
-    """It did not happen; a later try may succeed, not before ``retry_after_seconds``."""
+    """It did not happen; a later try may succeed, not before ``retry_after_seconds``.
+
+    With a code of the network (``connect_refused``, ``dns_failed``, ...) or ``http_5xx`` it counts
+    for the tool's breaker; ``host`` is who was not reached.
+    """
 
     def __init__(
         self,
@@ -55,9 +59,11 @@ class TransientError(ToolError):
         *,
         retry_after_seconds: float | None = None,
         code: str | None = None,
+        host: str | None = None,
     ) -> None:
         super().__init__(message, code=code)
         self.retry_after_seconds = retry_after_seconds
+        self.host = host
 
 
 class OutcomeUnknown(ToolError):

@@ -18,6 +18,7 @@ from .call import ENDED, RUNNING, STAGED, Call, Caller, Progressed, in_honesty
 from .errors import Effect, Failure
 from .executor import Executor
 from .ledger import LedgerEntry
+from .reach import Reach
 from .tool import ABSENT, EFFECTS, UNCLEAR, Answer, Found, Tool
 from .work import Work
 
@@ -82,6 +83,7 @@ class External:
         caller: Caller,
         answers: Answers,
         executor: Executor,
+        reach: Reach,
         clock: Callable[[], int],
     ) -> None:
         self._owner = owner
@@ -90,6 +92,7 @@ class External:
         self._caller = caller
         self._answers = answers
         self._executor = executor
+        self._reach = reach
         self._clock = clock
 
     def _entry(self, ctx: Context, of: ActionCommand, state: str, **more: Any) -> LedgerEntry:
@@ -139,16 +142,18 @@ class External:
         """A call that waited: a query or cancel may have barred it since, or its time be over."""
         call, command = event.call, event.call.command
         if call.dropped:
-            return
+            return None
         if ledger.find(ctx, command.action_id, command.attempt) is not None:
             ctx.after_commit(functools.partial(self._work.not_begun, call))
-        elif ctx.now >= command.expires_at:
+            return None
+        why = self._reach.refusal(call.target)
+        if ctx.now >= command.expires_at:
             late = "the command waited too long for a place; nothing was called"
-            answer = self._answers.failed(command, Failure("transient", "EXPIRED", late))
-            reply(ctx, command, encode(answer), call.headers)
-            ctx.after_commit(functools.partial(self._work.not_begun, call))
-        else:
-            self.stage(ctx, call)
+            why = Failure("transient", "EXPIRED", late)
+        if why is None:
+            return self.stage(ctx, call)
+        reply(ctx, command, encode(self._answers.failed(command, why)), call.headers)
+        return ctx.after_commit(functools.partial(self._work.not_begun, call))
 
     def progressed(self, ctx: Context, event: Progressed) -> None:
         """Kept for a delivery of the same attempt after a crash; and whoever takes the partition

@@ -1,6 +1,7 @@
 """How many calls run at once: so many of one target, so many in all.
 
-A slow tool fills its own share and queues behind itself; the rest stays for the others.
+A slow tool fills its own share and queues behind itself; the rest stays for the others. All wait
+while ``may_begin`` says so: the worker is offline.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ Waiter = Callable[[], bool]
 class Gate:
     """Counts places. Thread-safe; waiters are called outside its lock."""
 
-    def __init__(self, in_all: int, per_target: int, own: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        in_all: int,
+        per_target: int,
+        own: Mapping[str, int] | None = None,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._in_all = in_all
         self._per_target = per_target
         self._own = dict(own or {})
+        self._may_begin = may_begin
         self._lock = threading.Lock()
         self._total = 0
         self._inside: dict[str, int] = {}
@@ -32,7 +40,8 @@ class Gate:
         """True: the place is taken. False: ``waiter`` is called once there is one."""
         with self._lock:
             inside = self._inside.get(target, 0)
-            if self._total < self._in_all and inside < self._limit(target):
+            room = self._total < self._in_all and inside < self._limit(target)
+            if room and self._may_begin():
                 self._total += 1
                 self._inside[target] = inside + 1
                 return True
@@ -44,6 +53,10 @@ class Gate:
         with self._lock:
             self._total -= 1
             self._inside[target] -= 1
+        self.admit()
+
+    def admit(self) -> None:
+        """Give the places there are to those who wait."""
         if self._waiting:
             self._admit()
 
@@ -67,6 +80,8 @@ class Gate:
             return None
         for target, waiters in self._waiting.items():
             if self._inside.get(target, 0) < self._limit(target):
+                if not self._may_begin():
+                    return None
                 waiter = waiters.popleft()
                 del self._waiting[target]
                 if waiters:

@@ -97,7 +97,9 @@ def send_blocking(
             ):
                 raise
             raise TransientError(
-                f"no mail was offered to {host}:{port}: {error}", code=_before(session, error)
+                f"no mail was offered to {host}:{port}: {error}",
+                code=_before(session, error),
+                host=host,
             ) from error
     finally:
         session.close()

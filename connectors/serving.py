@@ -13,6 +13,7 @@ from perdure.streams.runtime.settings import RuntimeSettings
 
 from .executor import Executor, ThreadedExecutor
 from .models.providers import Providers
+from .reach import Reach
 from .tool import Tool
 from .worker import WorkerProcessor, WorkerSettings
 
@@ -26,6 +27,7 @@ class Pieces:
     processors: list[WorkerProcessor]
     executor: Executor
     producer: PlainProducer
+    reach: Reach
 
     def close(self) -> None:
         """End what still runs and send what was said. Calls not ended are settled at the next start."""
@@ -69,6 +71,7 @@ def build_processors(
     producer = kafka.plain_producer(f"{runtime.topic_prefix}worker.{runtime.instance_id}.results")
     blobs = Blobs(blob_url)
     models = Providers()
+    reach = limits.reach(producer, executor)
     processors = [
         WorkerProcessor(
             queue,
@@ -78,7 +81,8 @@ def build_processors(
             producer=producer,
             models=models,
             blobs=blobs,
+            reach=reach,
         )
         for queue, own in by_queue.items()
     ]
-    return Pieces(processors, executor, producer)
+    return Pieces(processors, executor, producer, reach)

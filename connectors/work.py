@@ -170,7 +170,9 @@ class Work:
     def _abandon(self, call: Call) -> None:
         """Forget a call of a partition given up. Its records stay unfinished: the next owner calls."""
         with self.lock:
-            call.holds = []
+            holds, call.holds = call.holds, []
+        for hold in holds:
+            hold.leave()
         self.forget(call)
 
     def not_begun(self, call: Call) -> None:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from perdure.streams.runtime.processor import Assignment, Context, Message, Reco
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
+from .breaker import BreakerSettings
 from .call import STAGED, Call, Caller, Progressed, in_honesty
 from .catalog import Catalog
 from .errors import Failure, describe
@@ -37,12 +38,20 @@ from .external import Asked, Begin, Ended, External, Late, reply, stricter
 from .gate import Gate
 from .late import Latecomers
 from .models.providers import Providers
+from .offline import OfflineSettings
+from .reach import Reach
+from .target import target_of
 from .tool import Tool
 from .work import Work
 
 log = logging.getLogger(__name__)
 
 _decode = msgspec.json.Decoder(ActionCommand).decode
+
+
+def wall_clock() -> int:
+    """ms since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +70,27 @@ class WorkerSettings:
     """A call that runs longer is reported as started."""
     claim_check_bytes: int = 262_144
     """Larger results go to the blob store."""
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    """When a target that fails is called no more."""
+    offline: OfflineSettings = field(default_factory=OfflineSettings)
+    """When the worker itself has lost the network."""
 
     def __post_init__(self) -> None:
         for name in ("calls_in_all", "calls_per_target", "threads_per_tool"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
 
-
-def wall_clock() -> int:
-    """ms since the epoch."""
-    return time.time_ns() // 1_000_000
+    def reach(
+        self,
+        producer: PlainProducer,
+        executor: Executor,
+        clock: Callable[[], int] = wall_clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> Reach:
+        """The breakers of one process, for all its queues."""
+        return Reach(
+            self.instance_id, producer, executor, self.breaker, self.offline, clock, monotonic
+        )
 
 
 class WorkerProcessor:
@@ -90,27 +110,46 @@ class WorkerProcessor:
         blobs: Blobs | None = None,
         clock: Callable[[], int] = wall_clock,
         monotonic: Callable[[], float] = time.monotonic,
+        reach: Reach | None = None,
     ) -> None:
         self.name = f"worker.{queue}"
         self.sources: tuple[str, ...] = (topics.commands(queue),)
         self.changelog = topics.changelog(self.name)
         self.tools = {tool.name: tool for tool in tools}
-        self.global_topics: tuple[str, ...] = (topics.CATALOG,) if self.tools else ()
+        own_tools = (topics.CATALOG,) if self.tools else ()
+        self.global_topics: tuple[str, ...] = (*own_tools, topics.BREAKERS)
         self.catalog = Catalog(producer)
         self._announced = not self.tools
         self._models = models
         self._executor = executor
         self._answers = Answers(settings.instance_id, blobs, settings.claim_check_bytes)
+        self._reach = reach or settings.reach(producer, executor, clock, monotonic)
         threads = settings.threads_per_tool
         caller = Caller(
-            executor, producer, self._answers, models, clock, threads, settings.announce_seconds
+            executor,
+            producer,
+            self._answers,
+            models,
+            self._reach,
+            clock,
+            threads,
+            settings.announce_seconds,
         )
         own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
-        gate = Gate(settings.calls_in_all, settings.calls_per_target, own)
+        in_all, per_target = settings.calls_in_all, settings.calls_per_target
+        gate = Gate(in_all, per_target, own, self._reach.may_begin)
+        self._reach.wakes(gate.admit)
         late = Latecomers(executor, caller, clock, Late)
         self._work = Work(executor, caller, gate, Begin, Ended, late.watch, monotonic)
         self._external = External(
-            settings.instance_id, self.tools, self._work, caller, self._answers, executor, clock
+            settings.instance_id,
+            self.tools,
+            self._work,
+            caller,
+            self._answers,
+            executor,
+            self._reach,
+            clock,
         )
         self._verbs: dict[str, Callable[[Context, Message, ActionCommand], None]] = {
             "call": self._call,
@@ -124,6 +163,11 @@ class WorkerProcessor:
             Late: self._external.late,
             Asked: self._external.asked,
         }
+
+    @property
+    def accepting(self) -> bool:
+        """False while the worker is offline: commands stay where they are."""
+        return self._reach.accepting
 
     @property
     def running(self) -> int:
@@ -174,7 +218,10 @@ class WorkerProcessor:
             self._refuse(ctx, message, in_honesty(made_before, why))
             return
         call = self._again(ctx, command)
-        if call is None:
+        refused = self._reach.refusal(target_of(command)) if call is None else None
+        if refused is not None:
+            self._refuse(ctx, message, in_honesty(made_before, refused))
+        elif call is None:
             record = message.record
             headers = headers_of(record.headers) if record.headers else HEADERS
             has_blobs = b'"$blob"' in (record.value or b"")
@@ -267,4 +314,7 @@ class WorkerProcessor:
             self._refuse(ctx, message, Failure("internal", "worker_error", describe(error)))
 
     def global_record(self, record: Record) -> None:
-        self.catalog.saw(record)
+        if record.topic == topics.BREAKERS:
+            self._reach.heard(record)
+        else:
+            self.catalog.saw(record)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -16,6 +16,9 @@ from pydantic_settings import (
 )
 
 from perdure.streams.runtime.settings import RuntimeSettings
+
+if TYPE_CHECKING:  # half a second of imports, which only a worker needs
+    from perdure.connectors.worker import WorkerSettings
 
 
 def _host_name() -> str:
@@ -69,6 +72,23 @@ class Settings(BaseSettings):
         None,
         description="the key that commands sign decisions with; default <data_dir>/keys/NAME.jwk",
     )
+    breaker_failures: int = Field(
+        5, ge=0, description="failures of a service in a row that open its breaker; 0: never"
+    )
+    breaker_within_seconds: float = Field(
+        30.0, gt=0, description="they count if the first is no older than this"
+    )
+    breaker_open_seconds: float = Field(
+        10.0, gt=0, description="how long a breaker is open at first; doubled while probes fail"
+    )
+    breaker_longest_seconds: float = Field(
+        300.0, gt=0, description="how long at most, whatever a service asks for in Retry-After"
+    )
+    offline_within_seconds: float = Field(
+        10.0,
+        ge=0,
+        description="two hosts not reached within this: the worker is offline; 0: never",
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )
@@ -83,6 +103,15 @@ class Settings(BaseSettings):
         if given.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ValueError(f"{given!r} is none of DEBUG, INFO, WARNING, ERROR")
         return given
+
+    @model_validator(mode="after")
+    def _breaker_times(self) -> Settings:
+        if self.breaker_open_seconds > self.breaker_longest_seconds:
+            raise ValueError(
+                f"breaker_open_seconds {self.breaker_open_seconds:g} must be at most "
+                f"breaker_longest_seconds {self.breaker_longest_seconds:g}"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -111,6 +140,23 @@ class Settings(BaseSettings):
             group_protocol=protocol,
             cache_bytes=self.cache_bytes,
             drain_seconds=self.drain_seconds,
+        )
+
+    def worker(self) -> WorkerSettings:
+        """The worker's part."""
+        from perdure.connectors.breaker import BreakerSettings
+        from perdure.connectors.offline import OfflineSettings
+        from perdure.connectors.worker import WorkerSettings
+
+        return WorkerSettings(
+            instance_id=self.instance_id,
+            breaker=BreakerSettings(
+                failures=self.breaker_failures,
+                within_seconds=self.breaker_within_seconds,
+                open_seconds=self.breaker_open_seconds,
+                longest_seconds=self.breaker_longest_seconds,
+            ),
+            offline=OfflineSettings(within_seconds=self.offline_within_seconds),
         )
 
     def keys_of_approvers(self) -> Path:

@@ -11,7 +11,14 @@ import msgspec
 
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import AgentSpec, ApprovalRequest, Outcome, ToolSpec, Verdict
+from perdure.schemas.records import (
+    AgentSpec,
+    ApprovalRequest,
+    BreakerState,
+    Outcome,
+    ToolSpec,
+    Verdict,
+)
 
 from .topics_reader import Raw, Scanner
 
@@ -34,6 +41,15 @@ def catalog(scanner: Scanner) -> tuple[dict[str, ToolSpec], dict[str, AgentSpec]
             _into(tools, raw, "tool/", ToolSpec)
             _into(agents, raw, "agent/", AgentSpec)
     return tools, agents
+
+
+def breakers(scanner: Scanner) -> dict[str, BreakerState]:
+    """What the workers last said of targets, by target."""
+    found: dict[str, BreakerState] = {}
+    for raw in scanner.scan([topics.BREAKERS]):
+        if raw is not None:
+            _into(found, raw, "", BreakerState)
+    return found
 
 
 def _into(found: dict[str, Any], raw: Raw, start: str, kind: type[msgspec.Struct]) -> None:

@@ -35,6 +35,7 @@ from perdure.schemas.errors import RecordError
 
 from ..errors import connecting
 from ..http import retry_after
+from ..target import base_url
 from .provider import ModelContext, ModelError, Reply, ToolCall, object_of, text_of, usage_of
 
 _OPTIONAL = ("seed", "temperature")
@@ -87,20 +88,18 @@ class OpenAI:
     def _client(self, model: dict[str, Any]) -> AsyncOpenAI:
         variable = model.get("api_key_env") or "OPENAI_API_KEY"
         key = os.environ.get(variable, "")
-        base_url = model.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
+        url = base_url(model)
         if not key:
-            if base_url is None:
+            if url is None:
                 raise ModelError(
                     "permission",
                     "no_api_key",
                     f"set {variable} to the API key of the model's service",
                 )
             key = "none"  # local endpoints often want none
-        found = self._clients.get((base_url, key))
+        found = self._clients.get((url, key))
         if found is None:
-            found = self._clients[base_url, key] = AsyncOpenAI(
-                api_key=key, base_url=base_url, max_retries=0
-            )
+            found = self._clients[url, key] = AsyncOpenAI(api_key=key, base_url=url, max_retries=0)
         return found
 
 

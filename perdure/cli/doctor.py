@@ -28,6 +28,8 @@ from perdure.settings import Settings
 from perdure.streams.cluster.errors import ClusterError
 from perdure.streams.cluster.groups import SESSION_MS, failover
 from perdure.streams.cluster.topics import check_topics
+from perdure.tables import breakers
+from perdure.topics_reader import NoTopic, Scanner, Unreachable
 
 from .console import FAILED, NO_KAFKA, leave, line, running
 from .terminal import emit, now_ms, safe, span
@@ -197,12 +199,14 @@ class Cluster:
         if table.TASKS in names:
             yield from self._asked("lag", lambda: self._groups(names))
             yield from self._asked("transactions", lambda: self._transactions(names))
+        if table.BREAKERS in names:
+            yield from self._asked("breakers", self._breakers)
 
     def _asked(self, name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
         """A question that is refused is a finding, not the end."""
         try:
             yield from look()
-        except ClusterError as error:
+        except (ClusterError, NoTopic, Unreachable) as error:
             yield Finding(name, WARN, str(error))
         except KafkaException as error:
             yield Finding(name, WARN, f"can't be read: {error.args[0].str()}")
@@ -220,6 +224,18 @@ class Cluster:
         wrong = found.protocol != self._made.group_protocol and found.protocol == "classic"
         level = PROBLEM if wrong else WARN if slow or found.protocol == "classic" else OK
         yield Finding("failover", level, found.text)
+
+    def _breakers(self) -> Iterator[Finding]:
+        """A state past its time is none."""
+        now = now_ms()
+        told = breakers(Scanner(self._conf, self._prefix)).values()
+        found = [each for each in told if each.state == "open" and each.open_until > now]
+        for each in sorted(found, key=lambda state: state.target):
+            left = span(min(each.open_until - now, 300_000) / 1000)
+            text = f"{safe(each.target, 250)} is not called for {left}: {safe(each.reason, 250)}"
+            yield Finding("breaker", WARN, f"{text} (worker {safe(each.worker, 100)} says so)")
+        if not found:
+            yield Finding("breakers", OK, "every target is called")
 
     # -- how far the groups are --
 

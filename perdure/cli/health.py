@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from perdure.streams.runtime.health import HealthBoard, HealthSnapshot
+
+if TYPE_CHECKING:
+    from perdure.connectors.reach import Reach, ReachSnapshot
 
 _COUNTERS = (
     "records",
@@ -29,8 +32,9 @@ _COUNTERS = (
 class _Collector:
     """The board as Prometheus families."""
 
-    def __init__(self, board: HealthBoard) -> None:
+    def __init__(self, board: HealthBoard, reach: Reach | None) -> None:
         self._board = board
+        self._reach = reach
 
     def collect(self) -> Any:
         snapshots = self._board.snapshots()
@@ -52,12 +56,45 @@ class _Collector:
         for each in snapshots:
             last.add_metric([each.processor], each.last_commit_at)
         yield last
+        if self._reach is not None:
+            yield from _reached(self._reach.snapshot())
 
 
-def serve(board: HealthBoard, port: int, ready: Callable[[], bool], host: str = "127.0.0.1") -> int:
-    """Serve in a daemon thread; returns the port (``port`` 0: any free one). Raises OSError."""
+def _reached(seen: ReachSnapshot) -> Iterator[Any]:
+    """A worker's breakers, of targets that have ever been open in this process."""
+    gauge = GaugeMetricFamily(
+        "perdure_breaker_open", "1: the target is not called", labels=["target"]
+    )
+    for target in seen.open:
+        gauge.add_metric([target], 1)
+    for target in seen.closed:
+        gauge.add_metric([target], 0)
+    yield gauge
+    yield GaugeMetricFamily(
+        "perdure_worker_offline",
+        "1: this worker has no network and takes no commands",
+        value=0 if seen.offline is None else 1,
+    )
+    yield CounterMetricFamily(
+        "perdure_breaker_records_bad",
+        "records of agent.breakers that could not be read",
+        value=seen.bad_records,
+    )
+
+
+def serve(
+    board: HealthBoard,
+    port: int,
+    ready: Callable[[], bool],
+    host: str = "127.0.0.1",
+    reach: Reach | None = None,
+) -> int:
+    """Serve in a daemon thread; returns the port (``port`` 0: any free one). Raises OSError.
+
+    ``reach``: of a worker, which is not ready while it is offline.
+    """
     registry = CollectorRegistry()
-    registry.register(_Collector(board))  # type: ignore[arg-type]
+    registry.register(_Collector(board, reach))  # type: ignore[arg-type]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -66,10 +103,16 @@ def serve(board: HealthBoard, port: int, ready: Callable[[], bool], host: str = 
                     200, generate_latest(registry), "text/plain; version=0.0.4; charset=utf-8"
                 )
             elif self.path in ("/live", "/ready"):
-                good = self.path == "/live" or ready()
-                body = json.dumps(
-                    {"ok": good, "processors": [_shown(each) for each in board.snapshots()]}
-                ).encode()
+                seen = None if reach is None else reach.snapshot()
+                offline = None if seen is None else seen.offline
+                good = self.path == "/live" or (offline is None and ready())
+                shown: dict[str, Any] = {
+                    "ok": good,
+                    "processors": [_shown(each) for each in board.snapshots()],
+                }
+                if seen is not None:
+                    shown |= {"offline": offline, "breakers_open": seen.open}
+                body = json.dumps(shown).encode()
                 self._answer(200 if good else 503, body, "application/json")
             else:
                 self._answer(404, b"", "text/plain")

@@ -9,11 +9,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure.settings import Settings
 
 from . import parent
 from .console import FAILED, leave, say
+
+if TYPE_CHECKING:
+    from perdure.connectors.reach import Reach
 
 
 def run_engine(settings: Settings, *, url: str | None = None) -> None:
@@ -101,14 +105,19 @@ def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | No
         ),
     )
     kafka = ConfluentKafka(runtime)
-    pieces = build_processors(tools, wanted, runtime, kafka, settings.blobs())
+    pieces = build_processors(tools, wanted, runtime, kafka, settings.blobs(), settings.worker())
     try:
-        _serve("worker", settings, pieces.processors)
+        _serve("worker", settings, pieces.processors, pieces.reach)
     finally:
         pieces.close()
 
 
-def _serve(role: str, settings: Settings, processors: list) -> None:  # type: ignore[type-arg]
+def _serve(
+    role: str,
+    settings: Settings,
+    processors: list,  # type: ignore[type-arg]
+    reach: Reach | None = None,
+) -> None:
     from perdure.streams.runtime import runner
     from perdure.streams.runtime.health import HealthBoard
 
@@ -133,7 +142,7 @@ def _serve(role: str, settings: Settings, processors: list) -> None:  # type: ig
 
     if settings.metrics_port is not None:
         try:
-            port = serve(board, settings.metrics_port, ready)
+            port = serve(board, settings.metrics_port, ready, reach=reach)
         except OSError as error:
             leave(
                 FAILED,

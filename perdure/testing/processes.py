@@ -362,6 +362,8 @@ def worker(
     def make(life: Life) -> Sequence[Processor]:
         producer = life.kafka.plain_producer(f"worker.{life.name}.results")
         limits = settings(life.name) if settings else WorkerSettings(instance_id=life.name)
+        clock = life.clock
+        reach = limits.reach(producer, life.executor, clock.now_ms, clock.monotonic)
         own = [pointed(tool, life.point) for tool in tools]
         return [
             kind(
@@ -371,8 +373,9 @@ def worker(
                 executor=life.executor,
                 producer=producer,
                 models=Providers(models()),
-                clock=life.clock.now_ms,
-                monotonic=life.clock.monotonic,
+                clock=clock.now_ms,
+                monotonic=clock.monotonic,
+                reach=reach,
             )
             for queue in queues
         ]

@@ -55,8 +55,8 @@ def grants(prefix: str, queues: Iterable[str] = table.QUEUES) -> list[Grant]:
         *_topics("submitter", "Read", prefix, (table.EVENTS, table.OUTCOMES)),
         *_topics("approver", "Write", prefix, (table.APPROVALS, table.CONTROL)),
         *_topics("approver", "Read", prefix, _PUBLIC),
-        *_topics("operator", "Read", prefix, (table.DEAD_LETTERS, *_PUBLIC)),
-        *_topics("operator", "Write", prefix, (table.CATALOG, table.CONTROL)),
+        *_topics("operator", "Read", prefix, (table.DEAD_LETTERS, table.BREAKERS, *_PUBLIC)),
+        *_topics("operator", "Write", prefix, (table.CATALOG, table.CONTROL, table.BREAKERS)),
         Grant("operator", _OPERATOR, "topic", (prefix + "agent.",), prefixed=True),
         Grant("operator", ("Describe", "DescribeConfigs"), "cluster", ("kafka-cluster",)),
     ]

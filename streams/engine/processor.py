@@ -81,6 +81,7 @@ class EngineProcessor:
     sources = (topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED)
     forwarded: str | None = topics.FORWARDED
     changelog = topics.changelog("engine")
+    accepting = True
     global_topics = (topics.CATALOG,)
 
     def __init__(

@@ -155,13 +155,15 @@ class Cycle:
         return longest
 
     def _pause_or_resume(self) -> None:
-        """A partition with too many unfinished records takes no more until half are done."""
+        """A partition with too many unfinished records takes no more until half are done, and
+        none does while the processor accepts nothing."""
+        accepting = self._processor.accepting
         for own in self._members.live:
             span = own.span
-            if not own.paused and span >= self._settings.max_unfinished:
+            if not own.paused and (not accepting or span >= self._settings.max_unfinished):
                 own.paused = True
                 self._consumer.pause(own.spots())
-            elif own.paused and span <= self._settings.max_unfinished // 2:
+            elif own.paused and accepting and span <= self._settings.max_unfinished // 2:
                 own.paused = False
                 self._consumer.resume(own.spots())
 

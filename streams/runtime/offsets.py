@@ -55,12 +55,16 @@ def unpack_done(base: int, text: str) -> set[int]:
 class HeldRecord:
     """A `Hold`. ``finish`` may come from any thread; it is noticed in a coming cycle."""
 
-    __slots__ = ("_finished", "offset", "topic")
+    __slots__ = ("_finished", "left", "offset", "topic")
 
     def __init__(self, topic: str, offset: int, finished: Callable[[HeldRecord], None]) -> None:
         self.topic = topic
         self.offset = offset
+        self.left = False
         self._finished = finished
+
+    def leave(self) -> None:
+        self.left = True
 
     def finish(self) -> None:
         self._finished(self)
@@ -113,7 +117,8 @@ class InputOffsets:
 
     @property
     def unfinished(self) -> int:
-        return len(self._held)
+        """Held records that somebody here still works on."""
+        return sum(not held.left for held in self._held.values())
 
     @property
     def span(self) -> int:

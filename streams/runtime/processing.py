@@ -96,7 +96,7 @@ class Processing:
 
     def _take_records(self, own: OwnedPartition, work: Work, deadline: float) -> None:
         pending = own.pending
-        if not pending:
+        if not pending or not self._processor.accepting:
             return
         items = work.of(own).items
         longest = self._settings.max_unfinished

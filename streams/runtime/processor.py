@@ -63,6 +63,9 @@ class Hold(Protocol):
     def finish(self) -> None:
         """The record is done. Thread-safe, idempotent; ignored on a dead assignment."""
 
+    def leave(self) -> None:
+        """It stays unfinished, for the next owner: a stop waits for it no longer. Thread-safe."""
+
 
 class Assignment(Protocol):
     """One ownership of one partition: made at assign, dead at revoke or loss, never revived."""
@@ -148,6 +151,10 @@ class Processor(Protocol):
     forwarded: str | None  # the private topic records travel on to their owner
     changelog: str
     global_topics: tuple[str, ...]  # compacted topics read to their end before anything is live
+
+    @property
+    def accepting(self) -> bool:
+        """False: records are left where they are. Looked at in every cycle."""
 
     def encode(self, key: bytes, value: Any) -> bytes:
         """The stored form of a value; called inside the savepoint, so it may raise."""

@@ -21,6 +21,10 @@ from perdure.streams.runtime.processor import Headers, Message, Record, Undecoda
 class FakeHold:
     def __init__(self) -> None:
         self.finished = False
+        self.left = False
+
+    def leave(self) -> None:
+        self.left = True
 
     def finish(self) -> None:
         self.finished = True
@@ -134,7 +138,10 @@ class FakeContext:
 
 
 class World:
-    """A worker, its store and its partition. Kept by the store, it survives its worker."""
+    """A worker, its store and its partition. Kept by the store, it survives its worker.
+
+    ``stands``: its seconds are those of ``now``, which only a test moves.
+    """
 
     def __init__(
         self,
@@ -144,6 +151,7 @@ class World:
         models: bool = False,
         blobs: Blobs | None = None,
         store: dict[bytes, Any] | None = None,
+        stands: bool = False,
         **settings: Any,
     ) -> None:
         self.store: dict[bytes, Any] = {} if store is None else store
@@ -165,6 +173,7 @@ class World:
             models=Providers() if models else None,
             blobs=blobs,
             clock=lambda: self.now,
+            monotonic=(lambda: self.now / 1000) if stands else time.monotonic,
         )
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ class Counting:
     sources: tuple[str, ...] = (LEFT, RIGHT)
     forwarded: str | None = None
     changelog = CHANGELOG
+    accepting = True
     global_topics: tuple[str, ...] = ()
 
     def encode(self, key: bytes, value: Any) -> bytes:

@@ -460,6 +460,27 @@ def test_a_stop_lets_work_in_flight_end(world: World, tmp_path: Path) -> None:
     assert len(processor.seen) == 1
 
 
+def test_a_stop_does_not_wait_for_records_left_to_the_next_owner(
+    world: World, tmp_path: Path
+) -> None:
+    holds: list[Hold] = []
+    processor = Scripted(process=lambda self, ctx, message: holds.append(ctx.hold()))
+    running = Running([processor], settings(world, tmp_path, drain_seconds=60))
+    until(lambda: len(processor.lives) == 2, "live")
+    put(world, {})
+    until(lambda: holds, "held")
+    holds[0].leave()
+    running.stop.set()
+    running.join(10)
+    assert not running.is_alive()
+    after = Scripted(process=lambda self, ctx, message: ctx.hold().finish())
+    running = Running([after], settings(world, tmp_path))
+    until(lambda: after.seen, "taken by the next")
+    running.stop.set()
+    running.join(10)
+    assert len(after.seen) == 1
+
+
 def test_who_has_my_identity_fences_me(world: World, tmp_path: Path) -> None:
     running = Running([Scripted(), Other()], settings(world, tmp_path / "a"))
     until(

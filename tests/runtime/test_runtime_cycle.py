@@ -182,6 +182,32 @@ def test_a_cycle_that_staged_nothing_makes_no_transaction(tmp_path: Path) -> Non
     assert world.kafka.positions[INPUT].offset == 3
 
 
+def test_a_processor_that_accepts_nothing_leaves_its_records_where_they_are(
+    tmp_path: Path,
+) -> None:
+    """Those polled already wait in memory, and no offset passes them."""
+    world = World(tmp_path, process=count).live()
+    world.processor.accepting = False
+    world.put(b"{}", b"{}")
+    for _ in range(60):
+        world.step()
+    assert world.kafka.names().count("pause") == 1
+    assert (world.processor.seen, world.kafka.sent) == ([], [])
+    assert world.kafka.positions[INPUT].offset == 0
+    world.processor.accepting = True
+    world.step()
+    assert world.kafka.names().count("resume") == 1
+    assert world.stored(b"n") == b"2"
+
+
+def test_what_is_under_way_ends_while_nothing_is_accepted(tmp_path: Path) -> None:
+    world = World(tmp_path, process=count).live()
+    world.processor.accepting = False
+    world.processor.lives[0].post("ended")
+    world.step()
+    assert world.processor.events == ["ended"]
+
+
 def test_a_batch_is_bounded_by_what_it_staged(tmp_path: Path) -> None:
     world = World(
         tmp_path, process=lambda self, ctx, message: ctx.send("out", None, b"x" * 900_000)
