@@ -14,6 +14,7 @@ from perdure.schemas.records import ApprovalRule, ToolSpec
 from .. import effects, keys
 from ..lifecycle import IN_FLIGHT, RUN_TRANSITIONS, SUCCEEDED
 from ..planning import summary
+from ..planning.window import View
 from ..policies import approval as approvals
 from ..policies.budget import used_up
 from ..state import Action, Approval, Run
@@ -23,10 +24,11 @@ RETENTION_MS: Final = 7 * 86_400_000
 """A finished run's records are kept this long."""
 
 
-def request(decision: Decision, n: int, *, proven: bool = False) -> None:
+def request(decision: Decision, n: int, *, proven: bool = False, shown: View | None = None) -> None:
     """Put the next attempt on its way, unless its queue can't be reached.
 
-    ``proven``: it is known that no attempt so far had its effect.
+    ``proven``: it is known that no attempt so far had its effect. ``shown``: the request of a model's
+    call, where it has been made already.
     """
     run = decision.run
     action = run.action(n)
@@ -60,7 +62,7 @@ def request(decision: Decision, n: int, *, proven: bool = False) -> None:
     if proven:
         sent["proven"] = True
     if action.kind == "model":
-        shown = summary.request_of(run, action)
+        shown = shown or summary.request_of(run, action)
         sent |= {"layer": shown.layer, "estimate": shown.tokens}
     decision.emit("action_requested", sent)
 

@@ -19,12 +19,13 @@ _PASSING: Final = frozenset({"transient", "unknown", "unavailable", "model_unava
 def ready(decision: Decision) -> window.View | None:
     """The next request, or None where a summary, or a person, is asked first."""
     run = decision.run
-    span = summary.wanted(run)
+    layers = window.Layers(run)
+    span = summary.wanted(layers)
     if span is not None:
         _summarise(decision, *span)
         if run.header.open:
             return None
-    shown = window.view(run)
+    shown = layers.view()  # a summary that could not even be asked for changes nothing of it
     if shown.fits and shown.layer >= run.header.floor:
         return shown
     _hand_over(decision, shown)

@@ -69,7 +69,7 @@ def advance(decision: Decision) -> None:
             **compaction.caller(decision, shown),
         },
     )
-    moves.request(decision, n)
+    moves.request(decision, n, shown=shown)
 
 
 def _hand_over(decision: Decision) -> None:
