@@ -29,6 +29,7 @@ HERE_IDS = {
     "large payloads": ["L01", "L02"],
     "timers/clock": ["C01"],
     "security": ["Z01"],
+    "context window": ["W01", "W02"],
 }
 
 CHAOS, TAKEOVER, EFFECTS = (

@@ -110,7 +110,7 @@ def test_a_script_has_no_summary_so_one_is_made_of_the_calls() -> None:
     made = world()
     to_a_summary(made)
     stop = made.action(made.header.next_action - 1).covers[1]
-    assert made.command("m").request["reply"]["content"].startswith(f"Messages 1 to {stop}. Calls: look (")  # fmt: skip
+    assert made.command("m").request["reply"]["content"].startswith(f"Messages 1 to {stop}. Calls since message 1: look (")  # fmt: skip
 
 
 def test_a_summary_that_is_too_long_is_cut_with_a_marker() -> None:

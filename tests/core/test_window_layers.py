@@ -140,7 +140,7 @@ def test_what_is_sent_is_whole_and_fits(
 
 
 def _the_summary_can_be_asked_for(run: Run) -> None:
-    found = summary.wanted(run)
+    found = summary.wanted(window.Layers(run))
     if found is None:
         return
     start, stop = found
@@ -162,7 +162,7 @@ def test_the_second_layer_is_the_last_rounds_as_they_were_and_a_summary(
     told: list[Round], keep: int
 ) -> None:
     run = history(told, "x", 0, Window(max_tokens=10**6, keep_rounds=keep, mode="summary"))
-    found = summary.wanted(run)
+    found = summary.wanted(window.Layers(run))
     begins = starts(run)
     if len(begins) <= keep:
         assert found is None
@@ -170,7 +170,7 @@ def test_the_second_layer_is_the_last_rounds_as_they_were_and_a_summary(
         return
     assert found == (0, begins[-keep])
     summarised(run, begins[-keep], "what happened")
-    assert summary.wanted(run) is None
+    assert summary.wanted(window.Layers(run)) is None
     shown = window.view(run)
     assert shown.layer == window.SUMMARISED
     assert "So far\n" in shown.messages[0]["content"]

@@ -227,14 +227,14 @@ class Desk:
         """The worker's answer to the last command; a summary that is asked for comes first."""
         command = self.last_command()
         if command.get("request", {}).get("purpose") == "summary":
-            self._answer(command, {"content": "what happened so far"}, "succeeded")
+            self.answer_to(command, {"content": "what happened so far"}, "succeeded")
             command = self.last_command()
-        self._answer(command, result, status)
+        self.answer_to(command, result, status)
 
     def last_command(self) -> Any:
         return [value for sent, _, value in self.sent if sent.startswith("agent.commands.")][-1]
 
-    def _answer(self, command: Any, result: Any, status: str) -> None:
+    def answer_to(self, command: Any, result: Any, status: str = "succeeded") -> None:
         self.feed(
             topics.RESULTS,
             run_id=command["run_id"],

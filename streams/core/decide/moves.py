@@ -12,6 +12,7 @@ from .. import effects, keys
 from ..arguments import argument_error
 from ..lifecycle import SUCCEEDED
 from ..planning import summary
+from ..planning.window import View
 from ..policies import approval as approvals
 from ..policies import trouble
 from ..state import Action, Run
@@ -21,10 +22,11 @@ from .ending import closing, end
 from .models import name_of
 
 
-def request(decision: Decision, n: int, *, proven: bool = False) -> None:
+def request(decision: Decision, n: int, *, proven: bool = False, shown: View | None = None) -> None:
     """Put the next attempt on its way, unless its queue can't be reached.
 
-    ``proven``: it is known that no attempt so far had its effect.
+    ``proven``: it is known that no attempt so far had its effect. ``shown``: the request of a model's
+    call, where it has been made already.
     """
     run = decision.run
     action = run.action(n)
@@ -58,7 +60,7 @@ def request(decision: Decision, n: int, *, proven: bool = False) -> None:
     if proven:
         sent["proven"] = True
     if action.kind == "model":
-        shown = summary.request_of(run, action)
+        shown = shown or summary.request_of(run, action)
         sent |= {"layer": shown.layer, "estimate": shown.tokens}
     decision.emit("action_requested", sent)
 

@@ -21,12 +21,13 @@ def ready(decision: Decision, index: int) -> window.View | None:
     """The next request, or None where a summary, or a person, is asked first. ``index``: of the
     model whose turn it is."""
     run = decision.run
-    span = summary.wanted(run)
+    layers = window.Layers(run)
+    span = summary.wanted(layers)
     if span is not None:
         _summarise(decision, index, *span)
         if run.header.open:
             return None
-    shown = window.view(run)
+    shown = layers.view()  # a summary that could not even be asked for changes nothing of it
     if shown.fits and shown.layer >= run.header.floor:
         return shown
     _hand_over(decision, shown)

@@ -62,10 +62,10 @@ def advance(decision: Decision) -> None:
     if not again:
         step += 1
         decision.emit("step_started", {"step": step, "title": models.name_of(run.model(index))})
-    _call_model(decision, index, step, compaction.caller(decision, shown))
+    _call_model(decision, index, step, shown)
 
 
-def _call_model(decision: Decision, index: int, step: int, more: dict[str, Any]) -> None:
+def _call_model(decision: Decision, index: int, step: int, shown: window.View) -> None:
     """Call the agent's model, or one of its fallbacks, by its index."""
     run = decision.run
     header = run.header
@@ -80,12 +80,12 @@ def _call_model(decision: Decision, index: int, step: int, more: dict[str, Any])
         "effect": "read_only",
         "key": keys.idempotency_key(header.run_id, n, header.nonce),
         "timeout_seconds": model.timeout_seconds,
-        **more,
+        **compaction.caller(decision, shown),
     }
     if index:
         data["model"] = index
     decision.emit("action_proposed", data)
-    moves.request(decision, n)
+    moves.request(decision, n, shown=shown)
 
 
 def _hand_over(decision: Decision) -> None:

@@ -25,15 +25,15 @@ _INSTRUCTIONS: Final = (
 _json = msgspec.json.Encoder()
 
 
-def wanted(run: Run) -> tuple[int, int] | None:
+def wanted(layers: window.Layers) -> tuple[int, int] | None:
     """The messages [first, the one after the last] that have to be summarised now, or None.
 
     Never twice in a row: what does not fit after a summary takes the third layer.
     """
+    run = layers.run
     header = run.header
     if header.condensed or header.floor > window.SUMMARISED:
         return None
-    layers = window.Layers(run)
     if layers.mode not in ("auto", "summary"):
         return None
     if layers.mode == "auto" and layers.view().layer != window.SHORT:
@@ -104,15 +104,14 @@ def output_tokens(run: Run, limit: int | None) -> int:
 
 
 def by_script(run: Run, action: Action) -> dict[str, Any]:
-    """A scripted model's summary, as its script has none: which calls there were."""
+    """A scripted model's summary, as its script has none: the last calls that there were."""
     start, stop = action.covers
     names: dict[str, int] = {}
     for n in range(start, stop):
         for call in run.message(n).calls:
             names[call["name"]] = names.get(call["name"], 0) + 1
     called = ", ".join(f"{name} ({count})" for name, count in names.items()) or "none"
-    before = f"{run.notes.summary}\n" if run.notes.summary else ""
-    return {"content": f"{before}Messages {start + 1} to {stop}. Calls: {called}."}
+    return {"content": f"Messages 1 to {stop}. Calls since message {start + 1}: {called}."}
 
 
 def text_of(run: Run, reply: Any) -> str | None:

@@ -194,6 +194,7 @@ class Layers:
         self.tools = tools_weight(run)
         self.blocks: list[Block] = []
         """The last first."""
+        self._view: View | None = None
         total = self.tools
         for block in blocks_back(run):
             self.blocks.append(block)
@@ -204,6 +205,11 @@ class Layers:
 
     def view(self) -> View:
         """The first layer that fits and may be used; the third where none does."""
+        if self._view is None:
+            self._view = self._chosen()
+        return self._view
+
+    def _chosen(self) -> View:
         floor = self.run.header.floor
         if self.mode == "full":
             found = self._whole()
