@@ -152,6 +152,7 @@ class Outside:
         kind = self.chance.random()
         if kind < 0.1:
             errors = ["model_unavailable", "model_invalid", "transient", "content_filter"]
+            errors.append("context_overflow")
             self.answers.append(self._failed(command, self.chance.choice(errors), "http_500"))
             return
         reply: Any
@@ -176,6 +177,8 @@ BUILTINS = {
     "ask_user": {"question": "how much?"},
     "ask_authority": {"reason": "it is needed"},
     "hand_over": {"reason": "no way on"},
+    "pin": {"name": "amount", "value": [1, 500]},
+    "update_plan": {"items": [{"title": "pay", "status": "in_progress"}]},
 }
 
 

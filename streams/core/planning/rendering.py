@@ -45,18 +45,26 @@ def bounded(run: Run, messages: Sequence[Message], room: int) -> list[dict[str, 
     """
     first = render(run, messages[0])
     answers = [_answer(run, message) for message in messages[1:]]
-    given = sizes.shares([_weight(*answer) for answer in answers], room // 2, room // 4)
+    return [first, *_shortened(messages[1:], answers, _allowed(answers, room))]
+
+
+def _allowed(answers: Sequence[tuple[str, int]], room: int) -> list[int]:
+    return sizes.shares([_weight(*answer) for answer in answers], room // 2, room // 4)
+
+
+def _shortened(
+    messages: Sequence[Message], answers: Sequence[tuple[str, int]], given: Sequence[int]
+) -> list[dict[str, Any]]:
     return [
-        first,
-        *(
-            _result(message, sizes.cut(text, tokens, whole))
-            for message, (text, whole), tokens in zip(messages[1:], answers, given, strict=True)
-        ),
+        _result(message, sizes.cut(text, tokens, whole))
+        for message, (text, whole), tokens in zip(messages, answers, given, strict=True)
     ]
 
 
-def squeezed(run: Run, messages: Sequence[Message], room: int) -> list[dict[str, Any]] | None:
-    """A reply and its results shortened until they fit ``room`` tokens, or None where they can't.
+def squeezed(
+    run: Run, messages: Sequence[Message], left: int, room: int
+) -> list[dict[str, Any]] | None:
+    """A reply and its results shortened until they fit the ``left`` tokens, or None where they can't.
 
     What nobody has read yet is better seen in part than not at all; the call's arguments too are
     shortened here, to an object that says so.
@@ -65,12 +73,12 @@ def squeezed(run: Run, messages: Sequence[Message], room: int) -> list[dict[str,
     calls = whole.get("tool_calls", [])
     answers = [_answer(run, message) for message in messages[1:]]
     said = [_text(whole["content"]), *(_text(call["arguments"]) for call in calls)]
-    wanted = [*map(sizes.weigh, said), *(_weight(*answer) for answer in answers)]
+    wanted = [*map(sizes.weigh, said), *_allowed(answers, room)]
     frame = sizes.weigh([{**whole, "content": ""}, *map(_empty, messages[1:])])
     frame -= sum(sizes.weigh(call["arguments"]) for call in calls)
-    left = room - frame
-    while left >= _LEAST * len(wanted):
-        given = sizes.shares(wanted, left, left)
+    free = left - frame
+    while free >= _LEAST * len(wanted):
+        given = sizes.shares(wanted, free, free)
         made = dict(whole)
         if given[0] < wanted[0]:
             made["content"] = sizes.cut(said[0], given[0])
@@ -81,17 +89,11 @@ def squeezed(run: Run, messages: Sequence[Message], room: int) -> list[dict[str,
                     calls, said[1:], wanted[1:], given[1:], strict=False
                 )
             ]
-        results = [
-            _result(message, sizes.cut(text, tokens, length))
-            for message, (text, length), tokens in zip(
-                messages[1:], answers, given[len(said) :], strict=True
-            )
-        ]
-        shown = [made, *results]
-        over = sum(map(sizes.message, shown)) - room
+        shown = [made, *_shortened(messages[1:], answers, given[len(said) :])]
+        over = sum(map(sizes.message, shown)) - left
         if over <= 0:
             return shown
-        left -= over
+        free -= over
     return None
 
 

@@ -122,8 +122,11 @@ def weight(messages: list[dict[str, Any]]) -> int:
 
 
 def tools_weight(run: Run) -> int:
+    """Of the tools, and of the form that an answer must have."""
     shown = offer.tools(run)
-    return sizes.weigh(shown) if shown else 0
+    model = run.definition.model
+    form = None if model is None or model.provider == "scripted" else model.response_schema
+    return (sizes.weigh(shown) if shown else 0) + (0 if form is None else sizes.weigh(form))
 
 
 def task_message(run: Run) -> int:
@@ -266,6 +269,8 @@ class Layers:
         """By how much each is missed: what was just said, what nobody has read yet, the rest."""
         run, notes = self.run, self.notes
         first = system(run, notes, summary=False)
+        if not run.header.messages:  # a plan's: no model is called
+            return self._made(SHORT, first, [])
         asked = last_user(run)
         shown = {asked: [render(run, run.message(asked))]}
         left = self.room - self.tools - weight(first) - weight(shown[asked])
@@ -281,7 +286,9 @@ class Layers:
         calls = next((block for block in self.blocks if block.role == "assistant"), None)
         if calls is not None:
             fits = calls.tokens <= left
-            add(calls.first, calls.shown if fits else squeezed(run, calls.messages, left))
+            add(
+                calls.first, calls.shown if fits else squeezed(run, calls.messages, left, self.room)
+            )
         for block in self.blocks:
             if calls is None or block.first > calls.first:
                 add(block.first, block.shown)
