@@ -8,7 +8,7 @@ from msgspec import Struct
 from perdure.schemas.records import ActionCommand, ApprovedBy, RunEvent
 
 from . import keys
-from .planning import offer, summary
+from .planning import offer, summary, window
 from .policies.budget import output_limit
 from .state import Action, Run
 
@@ -126,6 +126,14 @@ def _command(run: Run, action: Action, verb: str, at: int) -> Command:
     return Command(action.queue, command)
 
 
+def _shown(run: Run, action: Action) -> window.View:
+    made = run.drafted
+    if made is not None and made[:2] == (action.n, run.header.messages):
+        shown: window.View = made[2]
+        return shown
+    return summary.request_of(run, action)
+
+
 def _model_request(run: Run, action: Action) -> dict[str, Any]:
     """The window, the tools and the settings. Of a script only the reply whose turn it is."""
     model = run.model_of(action)
@@ -139,7 +147,7 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
         "model": spec,
         "turn": action.step,
         **({"purpose": summary.PURPOSE} if summarises else {}),
-        "messages": summary.request_of(run, action).messages,
+        "messages": _shown(run, action).messages,
     }
     if model.provider == "scripted":
         replies = model.replies or []

@@ -246,7 +246,7 @@ STATE: tuple[type[Struct], ...] = (Header, Start, Action, Message, Approval, Key
 class Run:
     """A header and its records; the unit that is decided on and folded."""
 
-    __slots__ = ("base", "header", "writes")
+    __slots__ = ("base", "drafted", "header", "writes")
 
     def __init__(
         self,
@@ -257,6 +257,9 @@ class Run:
         self.header = header
         self.base = base
         self.writes: dict[RecordKey, Any] = {} if writes is None else writes
+        self.drafted: tuple[int, int, Any] | None = None
+        """A model call's request as it was measured: the action, the messages there were, what is
+        shown. No state: made once for a decision and its command."""
 
     def copy(self) -> Run:
         """A run that may be evolved without this one noticing."""

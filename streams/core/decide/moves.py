@@ -61,6 +61,7 @@ def request(decision: Decision, n: int, *, proven: bool = False, shown: View | N
         sent["proven"] = True
     if action.kind == "model":
         shown = shown or summary.request_of(run, action)
+        run.drafted = (n, run.header.messages, shown)
         sent |= {"layer": shown.layer, "estimate": shown.tokens}
     decision.emit("action_requested", sent)
 

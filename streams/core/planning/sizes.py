@@ -34,6 +34,8 @@ def referred(value: Any) -> int:
 def message(shown: dict[str, Any]) -> int:
     """Tokens of one message as it is sent."""
     calls = shown.get("tool_calls", ())
+    if not calls and isinstance(shown["content"], str):
+        return weigh(shown)
     by_reference = referred(shown["content"]) + sum(referred(call["arguments"]) for call in calls)
     return weigh(shown) + by_reference
 
@@ -43,6 +45,8 @@ def shares(sizes: Sequence[int], together: int, each: int) -> list[int]:
 
     The small ones get what they need; the large ones share the rest alike.
     """
+    if len(sizes) == 1:
+        return [min(sizes[0], each, together)]
     given = [0] * len(sizes)
     left, waiting = together, len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
