@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from perdure.schemas import codec
+from perdure.schemas.records import ModelSpec, Person, Window
 
 from tests.core.harness import BEGAN, Budget, PlanStep, World, agent, rule, tool
 
@@ -133,10 +134,98 @@ def forked() -> World:
     return made
 
 
+def troubles() -> World:
+    """What stands in: the next model, another tool, an older result; then a person is asked."""
+    amount = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    made = World(
+        tool("look", stale_ok_seconds=60, parameters=amount),
+        tool("put", "idempotent", fallback="spare", parameters=amount),
+        tool("spare", "idempotent", parameters=amount),
+        tool("pay", "external", approval="always", parameters=amount),
+        agent_spec=agent(
+            "look",
+            "put",
+            "pay",
+            handover_after=2,
+            fallback_models=[ModelSpec(provider="scripted", name="m2", replies=[])],
+        ),
+    )
+    made.start("do it")
+    made.fails(made.command("m"), "model_unavailable", "http_404")
+    for _ in range(3):  # then all are tried again, each once
+        made.fails(made.command("m2"), "transient", "http_503")
+        made.timer()
+    made.fails(made.command("m"), "transient", "http_503")
+    made.reply(None, ("look", {"amount": 1}), ("put", {"amount": 2}), target="m2")
+    made.answer(made.command("look"), result="there")
+    made.fails(made.command("put"), "unavailable", "BREAKER_OPEN", retry_after_seconds=5)
+    made.answer(made.command("spare"), result="put")
+    made.reply(None, ("look", {"amount": 1}), target="m2")
+    made.answer(made.command("look"), result="there")
+    made.reply(None, ("look", {"amount": 1}), target="m2")
+    made.decide("retry")
+    made.fails(made.command("look"), "unavailable", "http_503")
+    for number in (5, 6):
+        made.reply(None, ("pay", {"amount": number}), target="m2")
+        made.decide("reject", reason="no")
+    made.decide("answer", answer="leave it")
+    made.reply(None, finish_reason="length", target="m2")
+    made.reply("I used pay.", target="m2")
+    return made
+
+
+def windowed() -> World:
+    """A summary, key facts, a to-do list, a request that was too long."""
+    spec = agent("look", window=Window(max_tokens=900, keep_rounds=2))
+    made = World(tool("look"), agent_spec=spec)
+    made.start("the task")
+    items = [{"title": "look", "status": "in_progress"}, {"title": "end", "status": "pending"}]
+    made.reply(None, ("pin", {"name": "order", "value": 2**70}), ("update_plan", {"items": items}))
+    made.summary = "looked so far"
+    for step in range(12):
+        made.reply(None, ("look", {"step": step}))
+        made.answer(made.command("look"), result=f"result {step} " + "x" * 300)
+    made.reply(None, ("pin", {"name": "order", "value": None}))
+    made.fails(made.command("m"), "context_overflow", "context_length")
+    made.reply("done")
+    return made
+
+
+def undone() -> World:
+    """Two writes are undone, the first undoing is handed over, and people are told."""
+    told = {"type": "object", "properties": {"to": {}, "subject": {}, "text": {}}}
+    ops = Person(members=["ann"], notify={"tool": "mail", "arguments": {"to": "ops@example.org"}})
+    made = World(
+        tool("put", "idempotent", compensate="unput"),
+        tool("unput", "idempotent"),
+        tool("stop"),
+        tool("mail", "external", parameters=told),
+        agent_spec=agent(
+            "put",
+            "stop",
+            people={"ops": ops},
+            approvals=[rule(kind="handover", approvers=["ops"], remind_seconds=10)],
+        ),
+    )
+    made.plan(*(PlanStep(id=f"s{n}", tool="put" if n < 2 else "stop") for n in range(3)))
+    for n in range(2):
+        made.answer(made.command("put"), result=n)
+    made.fails(made.command("stop"), "business", "no")
+    made.fails(made.command("unput"), "business", "gone")
+    made.answer(made.command("mail"), result=None)
+    made.timer("remind/1")
+    made.decide("cancel_run", reason="by hand")
+    made.answer(made.command("unput"), result=None)
+    return made
+
+
 SCENARIOS: dict[str, Callable[[], World]] = {
     each.__name__: each
-    for each in (model_loop, plan, doubt_and_cancel, expired, handover, retried, forked)
-}
+    for each in (
+        model_loop, plan, doubt_and_cancel, expired, handover, retried, forked,
+        troubles, windowed, undone,
+    )
+}  # fmt: skip
 
 
 def state(made: World) -> dict[str, Any]:
