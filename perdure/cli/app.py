@@ -13,6 +13,7 @@ from . import (
     approval_commands,
     audit_commands,
     console,
+    export_commands,
     keys_commands,
     run_commands,
     setup_commands,
@@ -283,6 +284,7 @@ for group in (
     again_commands.app,
     approval_commands.app,
     audit_commands.app,
+    export_commands.app,
     keys_commands.app,
     setup_commands.app,
 ):

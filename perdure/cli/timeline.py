@@ -83,7 +83,18 @@ def _succeeded(data: dict[str, Any], names: dict[int, str]) -> str | None:
     if data.get("attempt") is None and names.get(data["n"]) in _SELF_TOLD:
         return None
     result = data.get("result")
+    if "degraded" in data:
+        age = round(data["degraded"]["age_seconds"])
+        older = f"its result of {age} s ago stands in ({data['degraded']['from']})"
+        return f"{_name(data, names)} can't be reached ({_error(data)}): {older}"
     return f"{_name(data, names)} succeeded" + ("" if result is None else f": {_value(result)}")
+
+
+def _failed(data: dict[str, Any], names: dict[int, str]) -> str:
+    told = f"{_name(data, names)} failed: {_error(data)}"
+    if data.get("replaced"):
+        return f"{told}; its fallback takes over"
+    return f"{told}; another model takes over" if data.get("next_model") is not None else told
 
 
 def _decided(data: dict[str, Any], names: dict[int, str]) -> str:
@@ -121,7 +132,7 @@ _TEXTS: Final[dict[str, Callable[[dict[str, Any], dict[int, str]], str | None]]]
         f"{_name(d, n)} had happened: found by its query: {_value(d.get('result'))}"
     ),
     "effect_found": lambda d, n: f"{_name(d, n)} had happened after all: {_value(d.get('result'))}",
-    "action_failed": lambda d, n: f"{_name(d, n)} failed: {_error(d)}",
+    "action_failed": _failed,
     "retry_scheduled": lambda d, n: f"{_name(d, n)} tried again later: {_error(d)}",
     "action_unknown": lambda d, n: f"{_name(d, n)} may or may not have happened: {_error(d)}",
     "action_queried": lambda d, n: f"{_name(d, n)}: asking whether it happened",
