@@ -49,7 +49,11 @@ _NUMBERS = iter(range(SCRIPTS))
 
 def _agents(model: ModelServer) -> dict[str, Any]:
     agents: dict[str, Any] = {
-        "demo": {"tools": TOOLS, "model": {"provider": "scripted", "replies": DEMO}},
+        "demo": {
+            "tools": TOOLS,
+            "model": {"provider": "scripted", "replies": DEMO},
+            "window": {"max_tokens": 4_000_000},  # some of its tasks have megabytes
+        },
         "planner": {"tools": TOOLS, "retry": {"attempts": 2, "first_wait_seconds": 0.1}},
         "hurried": {"tools": ["pay"], "approvals": [HURRIED]},
     }

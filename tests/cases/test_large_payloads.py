@@ -79,13 +79,16 @@ def test_l01_a_large_task_runs(deployment: Deployment, size: int) -> None:
 def test_l01_what_no_window_can_take_is_not_sent_for_ever(
     deployment: Deployment, script: Any
 ) -> None:
-    """The task itself is the message that is never cut."""
+    """The task itself is the message that is never cut: refused, with the sizes."""
     agent = script([END])
     deployment.task(agent, "l01-window", input="word " * 300_000)
     deployment.task("demo", "l01-window-next")
     assert deployment.outcome("l01-window-next")["status"] == "done"
-    assert deployment.outcome("l01-window")["status"] in ("done", "failed")
-    assert len(deployment.model.requests(agent)) <= 1
+    refused = deployment.outcome("l01-window")
+    assert (refused["status"], refused["errors"][0]["kind"]) == ("failed", "refused")
+    assert "input has about 5000" in refused["text"]
+    assert "a model request takes 8000 at most" in refused["text"]
+    assert deployment.model.requests(agent) == []
 
 
 def test_l02_ten_results_of_150_kb_in_one_run(deployment: Deployment, script: Any) -> None:

@@ -76,6 +76,19 @@ def history(
     return run
 
 
+def test_arguments_kept_by_reference_are_not_resolved_into_a_request_they_do_not_fit() -> None:
+    run = history([("", [(5, 20)] * 3, [])], "x", 0, Window(max_tokens=2_000))
+    reply = run.message(1)
+    reference = {"$blob": "file:///b", "size": 1_500_000, "sha256": "0"}
+    for call in reply.calls:
+        call["arguments"] = reference
+    shown = window.view(run)
+    assert (shown.layer, shown.fits) == (window.SHORT, True)
+    check_pairing(shown.messages)
+    told = [call["arguments"] for call in shown.messages[2]["tool_calls"]]
+    assert told == [{"shortened": "[shortened: 1500000 characters in all]"}] * 3
+
+
 def starts(run: Run) -> list[int]:
     return [n for n in range(run.header.messages) if run.message(n).role == "assistant"]
 

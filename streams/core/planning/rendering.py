@@ -73,18 +73,20 @@ def squeezed(
     calls = whole.get("tool_calls", [])
     answers = [_answer(run, message) for message in messages[1:]]
     said = [_text(whole["content"]), *(_text(call["arguments"]) for call in calls)]
-    wanted = [*map(sizes.weigh, said), *_allowed(answers, room)]
+    wanted = [sizes.weigh(text) + _FRAME for text in said] + _allowed(answers, room)
     frame = sizes.weigh([{**whole, "content": ""}, *map(_empty, messages[1:])])
     frame -= sum(sizes.weigh(call["arguments"]) for call in calls)
     free = left - frame
     while free >= _LEAST * len(wanted):
         given = sizes.shares(wanted, free, free)
         made = dict(whole)
-        if given[0] < wanted[0]:
+        if given[0] < wanted[0] or sizes.referred(whole["content"]):
             made["content"] = sizes.cut(said[0], given[0])
         if calls:
             made["tool_calls"] = [
-                call if tokens >= size else {**call, "arguments": _part_of(text, tokens)}
+                {**call, "arguments": _part_of(text, tokens)}
+                if tokens < size or sizes.referred(call["arguments"])
+                else call
                 for call, text, size, tokens in zip(
                     calls, said[1:], wanted[1:], given[1:], strict=False
                 )
@@ -99,14 +101,23 @@ def squeezed(
 
 _LEAST: Final = 4
 """Tokens of a text below which nothing of it can be read."""
+_FRAME: Final = 6
+"""Tokens of what stands around a shortened argument."""
 
 
 def _part_of(text: str, tokens: int) -> dict[str, Any]:
-    return {"shortened": sizes.cut(text, max(tokens - 6, 2))}
+    return {"shortened": sizes.cut(text, max(tokens - _FRAME, 2))}
 
 
 def _text(value: Any) -> str:
+    if sizes.referred(value):
+        return in_place_of(value)
     return value if isinstance(value, str) else _json.encode(value).decode()
+
+
+def in_place_of(reference: dict[str, Any]) -> str:
+    """What is shown where a large value would not fit: its reference would be resolved on its way."""
+    return f"[shortened: {reference.get('size')} characters in all]"
 
 
 def _empty(message: Message) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 
 from ..state import Action, Run
 from . import sizes, window
+from .rendering import in_place_of
 
 PURPOSE: Final = "summary"
 _MOST_BYTES: Final = 100_000
@@ -89,12 +90,17 @@ def _frame(run: Run, start: int, stop: int) -> list[dict[str, Any]]:
 
 def _line(shown: dict[str, Any]) -> str:
     """A message without the ids that pair calls with results: order says it."""
-    kept = {name: value for name, value in shown.items() if name != "tool_call_id"}
+    kept = {name: _told(value) for name, value in shown.items() if name != "tool_call_id"}
     if "tool_calls" in shown:
         kept["tool_calls"] = [
-            {"name": call["name"], "arguments": call["arguments"]} for call in shown["tool_calls"]
+            {"name": call["name"], "arguments": _told(call["arguments"])}
+            for call in shown["tool_calls"]
         ]
     return _json.encode(kept).decode()
+
+
+def _told(value: Any) -> Any:
+    return in_place_of(value) if sizes.referred(value) else value
 
 
 def output_tokens(run: Run, limit: int | None) -> int:
