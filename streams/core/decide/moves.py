@@ -253,7 +253,7 @@ def fail(
             "authority" if authority else "handover",
             approvals.shown(f"{kind} in {text}", 200),
             action=run.action(n),
-            question=_question(error, often),
+            question=_question(run, action, error, often),
             fired=fired,
         )
     elif run.header.planned:
@@ -326,7 +326,13 @@ def _fallback(
     return None if argument_error(other, arguments) is not None else (other, arguments)
 
 
-def _question(error: dict[str, Any], often: int) -> str:
+def _question(run: Run, action: Action, error: dict[str, Any], often: int) -> str:
+    if action.undoes is not None:
+        of = run.action(action.undoes)
+        return (
+            f"{of.target} ({run.action_id(of.n)}) is not undone. Retry, answer once you have undone "
+            "it yourself, or cancel_run to leave it as it is: the outcome then says so."
+        )
     if error.get("code") == "REPEATED_CALL":
         return "It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?"
     if often:
