@@ -15,7 +15,7 @@ from ..decide.decision import Decision, fitting
 from ..effects import why_name
 from ..policies import builtins
 from ..policies.budget import output_limit
-from ..state import Action
+from ..state import Action, Run
 from . import builtin
 
 _FINISHED: Final = frozenset(
@@ -107,12 +107,12 @@ def replied(
     checked = [_check(decision, call, cut and i == last) for i, call in enumerate(calls)]
     kept = fitting(decision.lookup, [arguments for _, _, arguments, _, _ in checked])
     good: list[tuple[int, str, ToolSpec, dict[str, Any], str | None]] = []
-    for position, (name, tool, _, why, error) in enumerate(checked):
+    for position, (name, tool, _, why, wrong) in enumerate(checked):
         call_id = f"c{base}_{position}"
         arguments = kept[position]
         entry: dict[str, Any] = {"id": call_id, "name": name, "arguments": arguments}
-        if error is not None or tool is None:
-            entry["error"] = error
+        if wrong is not None or tool is None:
+            entry["error"] = wrong
         else:
             if why is not None:
                 entry["why"] = why
