@@ -23,7 +23,7 @@ fast: install
 # Slow parts last: what has no broker, what has one, what kills.
 test: install check
 	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak and not simulation"
-	$(BIN)/python -m pytest -q -m simulation
+	$(BIN)/python -m pytest -q -m "simulation and not soak"
 	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
 

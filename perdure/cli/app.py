@@ -160,6 +160,13 @@ def simulate(
             help="instead: kill at each point around one call of each kind of tool, and count effects",
         ),
     ] = False,
+    sagas: Annotated[
+        bool,
+        typer.Option(
+            "--sagas",
+            help="instead: undo six writes with a death at every point meanwhile (some minutes)",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the real engine and workers in a simulated world that breaks at every point.
@@ -170,7 +177,14 @@ def simulate(
     Example: perdure simulate --seeds 1000
 
     Example: perdure simulate --matrix
+
+    Example: perdure simulate --sagas
     """
+    if sagas:
+        from .sagas import sagas as every_saga
+
+        console.guarded(lambda: every_saga(as_json))
+        return
     if matrix:
         from .matrix import matrix as all_of_it
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from perdure.connectors.tool import Tool
 
-from .course import Case, Cell, Subject, course
+from .course import Cell, Subject, course
+from .dying import Case
 from .network import Network
 from .report import Report
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 from perdure.connectors.errors import Effect
 from perdure.connectors.tool import ABSENT, Answer, Found, Tool, ToolContext, tool
 
-from .course import Case, Cell, Subject, course
+from .course import Cell, Subject, course
 from .crashes import cases, courses
+from .dying import Case
 from .network import Network
 from .report import Report
 

@@ -304,3 +304,38 @@ def test_an_effect_found_while_it_undoes_is_undone_too() -> None:
     made.answer(made.command("unbook"), result={})
     assert [each["room"] for each in undone(made)] == [0, 1]
     assert made.status == "cancelled"
+
+
+def standing(question: Any) -> list[Any]:
+    return [each["arguments"]["room"] for each in question.history["completed"]]
+
+
+def test_a_handover_names_what_is_not_undone_the_one_it_is_about_and_one_left_before() -> None:
+    made = saga()
+    book(made, 3)
+    made.fails(made.command("book"), "business", "full")
+    made.fails(made.command("unbook"), "business", "too_late")
+    assert standing(made.approval()) == [0, 1, 2]
+    assert "book (r1/3) is not undone" in made.approval().question
+    made.decide("cancel_run", reason="leave it")
+    made.answer(made.command("unbook"), result={})
+    made.fails(made.command("unbook"), "business", "too_late")
+    assert standing(made.approval()) == [0, 2]
+
+
+def test_a_handover_of_a_long_saga_still_names_what_is_not_undone() -> None:
+    made = saga(50)
+    book(made, 49)
+    made.fails(made.command("book"), "business", "full")
+    for _ in range(45):
+        made.answer(made.command("unbook"), result={})
+    made.fails(made.command("unbook"), "business", "too_late")
+    assert standing(made.approval()) == [0, 1, 2, 3]
+
+
+def test_what_may_have_been_undone_is_asked_for_by_name() -> None:
+    made = saga()
+    book(made, 1)
+    made.fails(made.command("book"), "business", "full")
+    made.answer(made.command("unbook"), "unknown", error={"kind": "unknown", "code": "lost"})
+    assert "Is book (r1/1) undone?" in made.approval().question

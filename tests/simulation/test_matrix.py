@@ -14,7 +14,8 @@ from perdure.streams.core.decide import result, settling
 from typer.testing import CliRunner
 
 from perdure.cli.app import app
-from perdure.testing.course import Case, Cell
+from perdure.testing.course import Cell
+from perdure.testing.dying import Case
 from perdure.testing.matrix import KINDS, Kind, matrix, place, table
 from perdure.testing.report import Report
 

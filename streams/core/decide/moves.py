@@ -266,7 +266,7 @@ def fail(
             "authority" if authority else "handover",
             approvals.shown(f"{kind} in {text}", 200),
             action=run.action(n),
-            question=_question(error, often),
+            question=_question(run, action, error, often),
             fired=fired,
         )
     elif run.header.planned:
@@ -339,7 +339,13 @@ def _fallback(
     return None if argument_error(other, arguments) is not None else (other, arguments)
 
 
-def _question(error: dict[str, Any], often: int) -> str:
+def _question(run: Run, action: Action, error: dict[str, Any], often: int) -> str:
+    if action.undoes is not None:
+        of = run.action(action.undoes)
+        return (
+            f"{of.target} ({run.action_id(of.n)}) is not undone. Retry, answer once you have undone "
+            "it yourself, or cancel_run to leave it as it is: the outcome then says so."
+        )
     if often:
         return f"The same error {often} times in a row. Retry, tell the agent something, or cancel the run?"
     return {

@@ -67,9 +67,19 @@ def doubt(decision: Decision, n: int) -> None:
             "in_doubt",
             f"{action.target} may or may not have happened: look, then say which",
             action=action,
-            question="Did it happen? mark_done with its result, mark_not_done to call it again, or cancel the run.",
+            question=_did_it_happen(run, action),
             fired={"error": action.error},
         )
+
+
+def _did_it_happen(run: Run, action: Action) -> str:
+    if action.undoes is None:
+        return "Did it happen? mark_done with its result, mark_not_done to call it again, or cancel the run."
+    of = run.action(action.undoes)
+    return (
+        f"Is {of.target} ({run.action_id(of.n)}) undone? mark_done if it is, mark_not_done to call "
+        "it again, or cancel_run to leave it: the outcome then lists it as in doubt."
+    )
 
 
 def call_again(decision: Decision, action: Action, error: dict[str, Any]) -> None:

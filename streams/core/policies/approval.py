@@ -11,7 +11,8 @@ from perdure.schemas.canonical import canonical, digest
 from perdure.schemas.records import AgentSpec, ApprovalRule, ToolSpec
 
 from .. import cel
-from ..state import Approval, Run
+from ..state import Action, Approval, Run
+from .outcome import stands
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "action": ("approve", "modify", "reject", "cancel_run"),
@@ -211,11 +212,16 @@ def _small(arguments: Any) -> Any:
 
 
 def history(run: Run, limit: int = 10) -> dict[str, Any]:
-    """What the approver should know: the last actions that are done, and the errors."""
+    """What the approver should know: the last actions that are done, and the errors. While a run
+    undoes what was done, they are those that are not undone, the one under way among them."""
+    header = run.header
     completed: list[dict[str, Any]] = []
-    for n in range(run.header.next_action - 1, 0, -1):
+    undoings: dict[int, Action] = {}
+    for n in range(header.next_action - 1, 0, -1):
         action = run.action(n)
-        if action.kind == "tool" and action.status == "succeeded":
+        if action.undoes is not None:
+            undoings[action.undoes] = action
+        elif action.kind == "tool" and stands(action, undoings.get(n)):
             completed.append(
                 {
                     "action_id": run.action_id(n),
@@ -225,9 +231,9 @@ def history(run: Run, limit: int = 10) -> dict[str, Any]:
             )
             if len(completed) == limit:
                 break
-        if run.header.next_action - n > 4 * limit:
+        if not header.undoing and header.next_action - n > 4 * limit:
             break
-    return {"completed": completed[::-1], "errors": run.header.errors[-limit:]}
+    return {"completed": completed[::-1], "errors": header.errors[-limit:]}
 
 
 class _Lenient(string.Formatter):

@@ -121,6 +121,13 @@ _LEFT: Final = {"completed": "compensated", "in_doubt": "in_doubt", "not_complet
 """What an undoing that was given up leaves of the action, by what became of the undoing."""
 
 
+def stands(action: Action, undoing: Action | None) -> bool:
+    """It is done, and so far nothing has undone it. ``undoing``: the action that should, if any."""
+    if action.status == "compensation_failed" and undoing is not None:
+        return _LEFT[_list_of(undoing)] == "completed"
+    return action.status in ("succeeded", "compensating")
+
+
 def _list_of(action: Action, undoing: Action | None = None) -> str:
     if action.status == "compensated":
         return "compensated"
