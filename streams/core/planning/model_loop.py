@@ -15,7 +15,7 @@ from ..decide.decision import Decision, fitting
 from ..effects import why_name
 from ..policies import builtins
 from ..policies.budget import output_limit
-from ..state import Action
+from ..state import Action, Run
 from . import builtin
 
 _FINISHED: Final = frozenset(
