@@ -73,6 +73,8 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     if note is not None:
         add_message(run, Message(role="user", content=note))
     header.floor = 0  # the turn has had its reply
+    if data.get("error"):
+        note_error(run, run.action(data["n"]), data["error"])
     broken = note is not None or any("error" in call for call in calls)
     header.invalid = header.invalid + 1 if broken else 0
     header.cut = header.cut + 1 if data.get("cut") else 0

@@ -12,6 +12,7 @@ from .. import keys
 from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
+from ..policies import approval as approvals
 from ..policies import builtins
 from ..policies.budget import output_limit, reserved
 from ..state import Action, Run
@@ -90,12 +91,15 @@ def _call_model(decision: Decision, index: int, step: int, shown: window.View) -
 
 def _hand_over(decision: Decision) -> None:
     header = decision.run.header
+    errors = [error for error in header.errors if error["kind"] == "model_invalid"]
+    last = f": {errors[-1]['message']}" if errors else ""
+    title = f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row"
     asking.ask(
         decision,
         "handover",
-        f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row",
+        approvals.shown(title + last, 200),
         question="Retry, tell the agent something, or cancel the run?",
-        fired={"errors": header.errors[-models.INVALID_LIMIT :]},
+        fired={"errors": errors[-models.INVALID_LIMIT :]},
     )
 
 
@@ -146,6 +150,10 @@ def replied(
         data["unread"] = run.header.messages - run.header.heard
     if cut:
         data["cut"] = True
+    wrong = note or next((entry["error"] for entry in made if "error" in entry), None)
+    if wrong is not None:
+        code = "TRUNCATED" if cut else "INVALID_REPLY"
+        data["error"] = {"kind": "model_invalid", "code": code, "message": wrong}
     decision.emit("model_replied", data, actor)
     if run.header.ending is not None or run.header.paused:
         return  # a paused run proposes them when it is resumed, one that ends never
