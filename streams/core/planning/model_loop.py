@@ -93,7 +93,9 @@ def _hand_over(decision: Decision) -> None:
     header = decision.run.header
     errors = [error for error in header.errors if error["kind"] == "model_invalid"]
     last = f": {errors[-1]['message']}" if errors else ""
-    title = f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row"
+    title = (
+        f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row"
+    )
     asking.ask(
         decision,
         "handover",
