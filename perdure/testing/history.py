@@ -20,7 +20,9 @@ RUN: Final[dict[str, set[str]]] = {
     "cancelled": set(),
 }
 ACTION: Final[dict[str, set[str]]] = {
-    "proposed": {"waiting_approval", "requested", "backing_off", "cancelled", "failed"},
+    "proposed": {
+        "waiting_approval", "requested", "backing_off", "cancelled", "failed", "succeeded",
+    },
     "waiting_approval": {"approved", "rejected", "cancelled", "succeeded"},
     "approved": {"requested", "backing_off", "cancelled", "failed"},
     "requested": {"started", "succeeded", "failed", "unknown", "cancelled", "backing_off"},

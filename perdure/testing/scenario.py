@@ -86,8 +86,13 @@ class Scenario:
         self.world.on_tick.append(self.judge.look)
         self.people = People(self.world, self.outside, self.asked, random.Random(f"{seed}/people"))
         self.tools = services(self.outside, chance.choice((1.0, 3.0)), chance.choice((4.0, 9.0)))
+        notes = random.Random(f"{seed}/notes")
+        self._noted = notes.random() < 0.2  # a chance of its own: other seeds stay what they are
         self.model = ChanceModel(
-            random.Random(f"{seed}/model"), _model_arguments, chance.choice((1, 2, 4))
+            random.Random(f"{seed}/model"),
+            _model_arguments,
+            chance.choice((1, 2, 4)),
+            notes if self._noted else None,
         )
         if prepare is not None:
             prepare(self.world)
@@ -108,6 +113,8 @@ class Scenario:
             )
         own = self.own = [each.name for each in self.tools if each.name not in BESIDE]
         self.agents = [agent("planner", own, chance), agent("thinker", own, chance)]
+        if self._noted:
+            self.agents[1].window = Window(max_tokens=8_000, keep_rounds=1, mode="summary")
         self.world.apply(*self.agents)
         self.chaos = chance.uniform(*CHAOS_SECONDS)
         self._more = 2 if taken_over else 0

@@ -50,7 +50,10 @@ def test_the_seeds_get_everywhere() -> None:
     assert COVERED.never_crashed_at() == []
     assert set(COVERED.action_moves_missing()) <= RARE
     assert COVERED.run_moves_missing() == []
-    assert COVERED.seen.events.keys() >= {"approver_notified", "compensation_finished"}
+    assert COVERED.seen.events.keys() >= {
+        "approver_notified", "compensation_finished", "context_summarised", "key_state_changed",
+        "plan_updated",
+    }  # fmt: skip
     assert set(COVERED.seen.proved) == {"none", "signature"}
     assert set(COVERED.forks) == {"taken", "refused"}
     assert set(COVERED.seen.stood_in) == {"tool", "model", "older result"}
