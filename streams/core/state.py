@@ -103,6 +103,7 @@ class Header(Struct, kw_only=True, omit_defaults=False):
     model: int = 0
     model_since: int = 0
     next_model: int | None = None
+    replacing: int | None = None
     outages: int = 0
     cut: int = 0
     last_call: int = 0

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 from perdure.streams.core.apply import fold
+from perdure.streams.core.decide.decision import Decision
 from perdure.streams.core.policies.budget import seconds_used
 
+from .golden import record
 from .harness import (
     BEGAN,
     Budget,
@@ -322,3 +324,33 @@ def test_the_time_before_it_began_is_not_the_forks() -> None:
     forked.reply(None, ("look", {}), seconds=20)
     forked.answer(forked.command("look"), result=1)
     assert forked.approval().kind == "budget"
+
+
+@pytest.mark.parametrize("play", [record.troubles, record.windowed], ids=lambda play: play.__name__)
+def test_at_every_version_of_a_troubled_run_a_fork_is_refused_or_goes_on(play: Any) -> None:
+    """Between a failed call and the one that takes its place, a summary and what it is for, ..."""
+    first = play()
+    taken = 0
+    for version in range(1, len(first.events)):
+        forked = World(*first.tools.values(), agent_spec=first.agents["demo"])
+        found = forked.fork(
+            first, version
+        )  # the world sees that an accepted one waits for something
+        taken += isinstance(found, Decision)
+    assert taken > 0.8 * len(first.events)
+
+
+def test_a_plans_step_whose_fallback_was_not_called_yet_goes_on_with_it() -> None:
+    tools = (tool("look", fallback="spare"), tool("spare"))
+    first = World(*tools, agent_spec=agent("look"))
+    first.plan(PlanStep(id="a", tool="look"))
+    first.fails(first.command("look"), "unavailable", "down")
+    version = version_of(first, "action_failed")
+    forked = World(*tools, agent_spec=agent("look"))
+    accepted(forked.fork(first, version))
+    forked.answer(forked.command("spare"), result=5)
+    assert (forked.status, forked.outcome().result) == ("done", {"a": 5})
+    without = World(tools[0])  # nobody serves the fallback any more: the call is made again
+    accepted(without.fork(first, version))
+    without.answer(without.command("look"), result=6)
+    assert (without.status, without.outcome().complete) == ("done", True)

@@ -69,6 +69,8 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         known = run.get(where)
         run.writes[where] = Keyed(actions={**({} if known is None else known.actions), name: n})
     header.next_action = n + 1
+    if action.stands_for is not None:
+        header.replacing = None
     if action.kind == "model":
         header.condensed = action.purpose == "summary"
     if action.kind == "notice":  # it holds nothing up
@@ -112,6 +114,8 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     )
     if n not in run.header.open and before.kind != "notice":
         run.header.open = [*run.header.open, n]
+    if n == run.header.replacing:
+        run.header.replacing = None
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
     if before.kind == "model" and before.purpose != "summary":
@@ -190,6 +194,8 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     close_asks_of(run, n, "result")
     if data.get("next_model") is not None:
         run.header.next_model = data["next_model"]
+    if action.replaced:
+        run.header.replacing = n
     if "times" in data:
         streak = {"error": error_name(error), "times": data["times"]}
         run.header.streaks = {**run.header.streaks, action.target: streak}

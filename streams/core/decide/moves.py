@@ -299,20 +299,7 @@ def stand_in(
         decision.emit("retry_scheduled", {**data, "due": decision.now}, actor)
     elif other is not None:
         decision.emit("action_failed", {**data, "closed": True, "replaced": True}, actor)
-        tool, arguments = other
-        asked = None if action.message is None else run.message(action.message).call_id
-        propose(
-            decision,
-            tool=tool,
-            arguments=arguments,
-            step=action.step,
-            why=action.why,
-            step_id=action.step_id,
-            message=action.message,
-            call_id=asked,
-            always=_plan_asks(run, action),
-            stands_for=action.n,
-        )
+        take_over(decision, action.n)
     elif older is not None:
         seconds = (decision.now - (older.finished_at or 0)) / 1000
         degraded = {"from": run.action_id(older.n), "age_seconds": seconds}
@@ -320,6 +307,30 @@ def stand_in(
         usage = {"usage": data["usage"]} if "usage" in data else {}
         decision.emit("action_succeeded", {**made, **usage}, "policy:stale")
     return True
+
+
+def take_over(decision: Decision, n: int) -> None:
+    """The fallback's call begins in the place of a failed one: at once, and where a fork began
+    between the two. Without anybody to serve it any more the failed call is made again."""
+    run = decision.run
+    action = run.action(n)
+    other = _fallback(decision, action, run.spec(action.target), action.ambiguous)
+    if other is None:
+        request(decision, n)
+        return
+    tool, arguments = other
+    propose(
+        decision,
+        tool=tool,
+        arguments=arguments,
+        step=action.step,
+        why=action.why,
+        step_id=action.step_id,
+        message=action.message,
+        call_id=None if action.message is None else run.message(action.message).call_id,
+        always=_plan_asks(run, action),
+        stands_for=n,
+    )
 
 
 def _fallback(
