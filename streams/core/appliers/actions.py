@@ -107,6 +107,7 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         unknown_at=None,
         queried_at=None,
         queries=0,
+        replaced=False,
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
         layer=data.get("layer", 0),
