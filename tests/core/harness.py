@@ -437,7 +437,10 @@ class World:
                 assert record.phase == "finished"
                 numbers.add(record.action_id)
         actions = [self.run.action(n) for n in range(1, header.next_action)]
-        anew = {a.n for a in actions if a.step_id and header.plan[a.step_id].get("n") != a.n}
+        plan = (
+            header.plan
+        )  # a step that a retry freed, and that was not proposed again, has no number
+        anew = {a.n for a in actions if a.step_id and plan[a.step_id].get("n") not in (None, a.n)}
         tools = [a.n for a in actions if a.kind == "tool" and a.n not in anew]
         assert numbers == {f"{header.run_id}/{n}" for n in tools}
         state = outcome.run_state(self.run, window.request_messages(self.run))
