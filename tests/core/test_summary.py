@@ -267,6 +267,25 @@ def test_mode_summary_keeps_so_many_rounds_and_no_more() -> None:
     assert made.types().count("context_summarised") == 4
 
 
+def test_mode_summary_without_a_summary_shows_the_last_round() -> None:
+    made = world(100_000, keep_rounds=2, mode="summary")
+    to_a_summary(made)
+    made.fails(made.command("m"), "content_filter")
+    shown = asked(made)
+    assert [message["role"] for message in shown] == ["system", "user", "assistant", "tool"]
+    assert made.action(made.header.next_action - 1).layer == window.SHORT
+
+
+def test_rounds_that_leave_no_room_are_summarised_with_room_for_the_next_ones() -> None:
+    """More rounds are to be kept than fit: as many as fill half, so that not every turn asks."""
+    made = world(4_000, keep_rounds=50)
+    turns = 60
+    for _ in range(turns):
+        turn(made, 700)
+    assert 2 < made.types().count("context_summarised") < turns // 4
+    assert all(made.action(n).layer != window.SHORT for n in range(1, made.header.next_action))
+
+
 def test_mode_key_state_shows_the_last_round_alone() -> None:
     made = world(100_000, mode="key_state")
     for _ in range(4):
@@ -335,6 +354,31 @@ def test_a_request_that_is_too_long_is_made_again_with_the_next_layer_at_once() 
     assert made.outcome().complete
 
 
+def test_past_the_second_layer_no_summary_is_asked_for() -> None:
+    made = world(8_000, keep_rounds=3)
+    for _ in range(9):
+        turn(made)
+    made.fails(made.command("m"), "context_overflow", "context_length")
+    assert made.types().count("context_summarised") == 1
+    turn(made)
+    turn(made)
+    assert made.action(made.header.next_action - 1).layer == window.SUMMARISED
+    made.fails(made.command("m"), "context_overflow", "context_length")
+    assert made.action(made.header.next_action - 1).layer == window.SHORT
+    assert made.types().count("context_summarised") == 1
+
+
+def test_a_turn_that_is_made_again_is_not_stopped_by_the_budget_it_has_used() -> None:
+    made = world(8_000, budget=BudgetPolicy(steps=4))
+    for _ in range(3):
+        turn(made)
+    made.fails(made.command("m"), "context_overflow", "context_length")
+    assert not made.header.asks
+    assert made.command("m").action_id == f"r1/{made.header.next_action - 1}"
+    made.reply("done")
+    assert made.status == "done"
+
+
 def test_what_the_provider_refused_is_not_tried_again_in_later_turns() -> None:
     made = world(8_000)
     for _ in range(5):
@@ -360,7 +404,8 @@ def test_past_the_third_layer_a_person_is_told_the_sizes() -> None:
     assert question.rule["window"]["tools"] == 0
     accepted(made.decide("answer", answer="leave the rest out"))
     assert asked(made)[-1]["content"] == "leave the rest out"
-    assert made.header.step == step
+    assert (made.header.step, made.header.refused_tokens) == (step, 0)
+    assert made.action(made.header.next_action - 1).layer < window.SHORT, "all is tried again"
     made.reply("done")
     assert made.outcome().complete
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from perdure.schemas.records import AgentSpec, ModelSpec, ToolSpec, Window
@@ -87,6 +88,12 @@ def test_arguments_kept_by_reference_are_not_resolved_into_a_request_they_do_not
     check_pairing(shown.messages)
     told = [call["arguments"] for call in shown.messages[2]["tool_calls"]]
     assert told == [{"shortened": "[shortened: 1500000 characters in all]"}] * 3
+
+
+@pytest.mark.parametrize(("size", "asked"), [(185, False), (400, True)])
+def test_a_window_that_holds_little_more_than_the_notes_has_none(size: int, asked: bool) -> None:
+    run = history([("", [(5, 60)], [])] * 9, "x", 0, Window(max_tokens=size, keep_rounds=1))
+    assert (summary.wanted(window.Layers(run)) is not None) == asked
 
 
 def starts(run: Run) -> list[int]:

@@ -119,7 +119,7 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         run.header.replacing = None
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
-    if before.kind == "model" and before.purpose != "summary":
+    if before.kind == "model":
         run.header.heard = run.header.messages  # so many stand in the request
 
 

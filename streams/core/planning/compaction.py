@@ -83,9 +83,8 @@ def summarised(
         return
     decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
     start, stop = action.covers
-    if start == run.header.covered:  # else it is an earlier call's, taken up again
-        data = {"n": action.n, "from": start, "to": stop, "summary": text}
-        decision.emit("context_summarised", data, actor)
+    data = {"n": action.n, "from": start, "to": stop, "summary": text}
+    decision.emit("context_summarised", data, actor)
 
 
 def failed(
