@@ -206,7 +206,7 @@ class Judge:
             for n in run.actions:
                 action_id = f"{run_id}/{n}"
                 if action_id not in listed and (
-                    run.counts(n) or happened[action_id] and run.is_tool(n)
+                    run.counts(n) or (happened[action_id] and run.is_tool(n))
                 ):
                     self._no(f"3: {action_id} is in no list of the outcome")
         for key, count in self.outside.by_key.items():
