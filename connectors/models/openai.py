@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 import httpx2
@@ -146,7 +147,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
                 "id": call.get("id") or f"call_{i}",
                 "type": "function",
                 "function": {
-                    "name": outward(call.get("name") or ""),
+                    "name": _made_up(call.get("name") or ""),
                     "arguments": call["raw"]
                     if call.get("raw") is not None
                     else json.dumps(call.get("arguments") or {}, ensure_ascii=False),
@@ -165,6 +166,12 @@ def outward(name: str) -> str:
     return name.replace(".", "__")
 
 
+def _made_up(name: str) -> str:
+    """The name of an earlier call as the endpoint takes it: a model may have named a tool that no
+    tool can be called, and a history that repeats it is refused for ever."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", outward(name))[:64] or "unknown"
+
+
 def _inward(name: str, request: dict[str, Any]) -> str:
     """The tool's own name; one that is not among the tools is given back as it came."""
     for tool in request.get("tools") or []:
@@ -177,36 +184,28 @@ def _reply(text: str, request: dict[str, Any], notes: list[str]) -> Reply:
     try:
         body = canonical.parse(text)
     except RecordError as error:
-        raise ModelError(
-            "model_invalid", "bad_body", f"the endpoint's answer is not JSON: {error}"
-        ) from error
+        why = f"the endpoint's answer is not JSON ({_words(text)}): {error}"
+        raise ModelError("model_invalid", "bad_body", why) from error
     if not isinstance(body, dict):
-        raise ModelError("model_invalid", "bad_body", "the endpoint's answer is no object")
+        why = f"the endpoint's answer is no object: {_words(text)}"
+        raise ModelError("model_invalid", "bad_body", why)
     usage = usage_of(body.get("usage"), "prompt_tokens", "completion_tokens")
     if body.get("error"):
-        said = body["error"]
-        words = said.get("message") if isinstance(said, dict) else said
-        raise ModelError(
-            "model_invalid",
-            "error_body",
-            f"status 200 with an error: {str(words)[:1000]}",
-            usage=usage,
-        )
+        why = f"status 200 with an error: {_error_said(body['error'])}"
+        raise ModelError("model_invalid", "error_body", why, usage=usage)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise ModelError(
-            "model_invalid", "no_choices", "the endpoint's answer has no choices", usage=usage
-        )
+        why = f"the endpoint's answer has no choices: {_words(text)}"
+        raise ModelError("model_invalid", "no_choices", why, usage=usage)
     finish = choice.get("finish_reason")
     if finish == "content_filter":
-        raise ModelError(
-            "content_filter",
-            "content_filter",
-            "the provider's content filter stopped the reply",
-            usage=usage,
-        )
+        why = "the provider's content filter stopped the reply"
+        said = _content(message.get("content")) or message.get("refusal")
+        if said:
+            why = f"{why}: {_words(str(said))}"
+        raise ModelError("content_filter", "content_filter", why, usage=usage)
     calls = [
         _call(made, request) for made in message.get("tool_calls") or [] if isinstance(made, dict)
     ]
@@ -223,6 +222,20 @@ def _reply(text: str, request: dict[str, Any], notes: list[str]) -> Reply:
     return Reply(
         content, calls, str(finish or ("tool_calls" if calls else "stop")), model, notes, usage
     )
+
+
+def _words(text: str) -> str:
+    """What a provider sent, as short as a person reads it."""
+    short = text.strip()
+    return f"{short[:500]}..." if len(short) > 500 else short or "it is empty"
+
+
+def _error_said(error: Any) -> str:
+    """The text of an error body, and its code; the whole of it if there is no text."""
+    if not isinstance(error, dict) or not error.get("message"):
+        return _words(text_of(error) or "")
+    code = error.get("code")
+    return _words(str(error["message"]) + (f" (code {code})" if code else ""))
 
 
 def _content(content: Any) -> str | None:

@@ -133,6 +133,27 @@ def test_what_is_sent(server: Script) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("Read_Note ", "Read_Note_"),
+        ("", "unknown"),
+        ("notiz.löschen", "notiz__l_schen"),
+        ("x" * 99, "x" * 64),
+    ],
+)
+def test_a_made_up_name_in_the_history_is_sent_as_one_that_is_taken(
+    server: Script, name: str, sent: str
+) -> None:
+    server.say(200, _said({"content": "hello"}))
+    call = {"id": "c1", "name": name, "arguments": {}}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "there is no such tool"}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
+    _ask(_request(server.url, messages=messages))
+    made = server.requests[0]["messages"][0]["tool_calls"][0]
+    assert made["function"]["name"] == sent
+
+
 def test_tool_calls_are_normalised(server: Script) -> None:
     calls = [
         {
@@ -212,6 +233,28 @@ def test_answers(server: Script, status: int, body: Any, kind: str, code: str) -
     server.say(status, body)
     assert _fails(_request(server.url)) == (kind, code)
     assert len(server.requests) == 1  # retries are the core's
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("<html>bad gateway</html>", "<html>bad gateway</html>"),
+        ("", "it is empty"),
+        ("[1]", "[1]"),
+        ({"choices": [], "note": "no capacity"}, "no capacity"),
+        ({"error": {"message": "overloaded", "code": 529}}, "overloaded (code 529)"),
+        ({"error": {"type": "busy"}}, '{"type":"busy"}'),
+        ({"error": "out of order"}, "out of order"),
+        (_said({"content": "I cannot."}, "content_filter"), "I cannot."),
+        ("x" * 9000, "x" * 500 + "..."),
+    ],
+)
+def test_what_the_provider_said_is_kept_shortly(server: Script, body: Any, words: str) -> None:
+    server.say(200, body)
+    with pytest.raises(ModelError) as raised:
+        _ask(_request(server.url))
+    assert words in raised.value.failure.message
+    assert len(raised.value.failure.message) < 700
 
 
 def test_retry_after_is_handed_on(server: Script) -> None:
