@@ -175,6 +175,24 @@ def test_the_third_unusable_reply_in_a_row_is_a_handover() -> None:
     assert not made.commands
 
 
+def test_a_handover_says_what_was_wrong_with_each_reply() -> None:
+    made = world()
+    made.reply(None, ("look", {}))
+    made.fails(made.command("look"), "business", "not_found")
+    made.reply("half", finish_reason="surprise")
+    made.reply(None, ("nosuch", {}))
+    made.reply(None, ("count", {"n": "many"}), ("look", {}))
+    made.answer(made.command("look"))
+    question = made.approval()
+    errors = question.rule["errors"]
+    assert [error["kind"] for error in errors] == ["model_invalid"] * 3
+    told = ("'surprise'", "'nosuch'", "'many' is not of type")
+    for error, words in zip(errors, told, strict=True):
+        assert words in error["message"]
+    assert "'many' is not of type" in question.title
+    assert question.history["errors"][0]["kind"] == "business"
+
+
 def test_a_usable_reply_starts_the_count_again() -> None:
     made = world()
     for _ in range(3):

@@ -70,6 +70,8 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     note = data.get("note")
     if note is not None:
         add_message(run, Message(role="user", content=note))
+    if data.get("error"):
+        note_error(run, run.action(data["n"]), data["error"])
     broken = note is not None or any("error" in call for call in calls)
     header.invalid = header.invalid + 1 if broken else 0
     header.cut = header.cut + 1 if data.get("cut") else 0

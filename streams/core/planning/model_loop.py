@@ -13,9 +13,10 @@ from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
 from ..effects import why_name
+from ..policies import approval as approvals
 from ..policies import builtins
 from ..policies.budget import output_limit
-from ..state import Action
+from ..state import Action, Run
 from . import builtin
 
 _FINISHED: Final = frozenset(
@@ -78,12 +79,17 @@ def call_model(decision: Decision, index: int, step: int) -> None:
 
 def _hand_over(decision: Decision) -> None:
     header = decision.run.header
+    errors = [error for error in header.errors if error["kind"] == "model_invalid"]
+    last = f": {errors[-1]['message']}" if errors else ""
+    title = (
+        f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row"
+    )
     asking.ask(
         decision,
         "handover",
-        f"The model of run {header.run_id} gave {models.INVALID_LIMIT} unusable replies in a row",
+        approvals.shown(title + last, 200),
         question="Retry, tell the agent something, or cancel the run?",
-        fired={"errors": header.errors[-models.INVALID_LIMIT :]},
+        fired={"errors": errors[-models.INVALID_LIMIT :]},
     )
 
 
@@ -94,8 +100,8 @@ def replied(
     reply = decision.lookup.value(result)
     run = decision.run
     if isinstance(reply, dict) and reply.get("finish_reason") == "content_filter":
-        error = {"kind": "content_filter", "code": "content_filter", "message": _FILTERED}
-        moves.fail(decision, action.n, error, extra, actor, ambiguous=False)
+        filtered = {"kind": "content_filter", "code": "content_filter", "message": _FILTERED}
+        moves.fail(decision, action.n, filtered, extra, actor, ambiguous=False)
         return
     decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
     content, calls, finish, note = _read(reply)
@@ -134,6 +140,10 @@ def replied(
         data["unread"] = run.header.messages - run.header.heard
     if cut:
         data["cut"] = True
+    wrong = note or next((entry["error"] for entry in made if "error" in entry), None)
+    if wrong is not None:
+        code = "TRUNCATED" if cut else "INVALID_REPLY"
+        data["error"] = {"kind": "model_invalid", "code": code, "message": wrong}
     decision.emit("model_replied", data, actor)
     if run.header.ending is not None or run.header.paused:
         return  # a paused run proposes them when it is resumed, one that ends never
