@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from . import inputs
-from .deployment import DEMO, TOOLS, Deployment, agent_of
+from .deployment import CALLS, DEMO, TOOLS, Deployment, agent_of
 from .model_server import ModelServer, model_server
 
-MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2"]
+QUIRKS = [name for case in ("Q01", "Q02", "Q03", "Q04", "Q05", "Q07") for name in inputs.ids(case)]
+MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS]
+STOPS = {"steps": 6, "tokens": 1_000_000, "then": "stop"}
+UNLIKE = {  # by agent: in what it differs from the others that a model plays
+    **{name: {"model": {"max_output_tokens": 300}} for name in ("q03.1", "q03.2", "cut")},
+    **{name: {"budget": STOPS, "handover_after": 1000} for name in ("q07.1", "q07.2")},
+    "q07.1": {"budget": {**STOPS, "steps": 20}, "handover_after": 1000},
+    "repeats": {"budget": STOPS},
+    "turns": {"budget": STOPS},
+}
 HURRIED = {"kind": "action", "tool": "pay", "within_seconds": 3, "on_timeout": "reject"}
 SCRIPTS = 50
 """Further agents `script-0`, ...: a test takes one and gives its model a script of its own."""
@@ -32,7 +41,7 @@ def deployment(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     assert model.refused == [], "a model was sent what a strict one refuses"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def script(deployment: Deployment) -> Any:
     """``script(replies, in_order=False) -> name of an agent whose model plays them``."""
     return lambda replies, in_order=False: _take(deployment, replies, in_order)
@@ -56,16 +65,22 @@ def _agents(model: ModelServer) -> dict[str, Any]:
         },
         "planner": {"tools": TOOLS, "retry": {"attempts": 2, "first_wait_seconds": 0.1}},
         "hurried": {"tools": ["pay"], "approvals": [HURRIED]},
+        "caller": {"tools": CALLS, "retry": {"attempts": 2, "first_wait_seconds": 0.1}},
     }
-    for name in [agent_of(case) for case in MODEL_CASES]:
+    for name in [*map(agent_of, MODEL_CASES), *UNLIKE]:
         agents[name] = _played(model, name)
     for case in MODEL_CASES:
-        model.play(agent_of(case), inputs.replies(case))
+        if "replies" in inputs.of(case):
+            model.play(agent_of(case), inputs.replies(case))
+        elif "replies_forever" in inputs.of(case):
+            model.play_forever(agent_of(case), inputs.of(case)["replies_forever"])
     for number in range(SCRIPTS):
         agents[f"script-{number}"] = _played(model, f"script-{number}")
     return agents
 
 
 def _played(model: ModelServer, name: str) -> dict[str, Any]:
+    more = dict(UNLIKE.get(name, {}))
     provider = {"provider": "openai", "name": "m", "base_url": model.url(name)}
-    return {"tools": TOOLS, "model": provider, "budget": {"tokens": 1_000_000}}
+    provider |= more.pop("model", {})
+    return {"tools": TOOLS, "model": provider, "budget": {"tokens": 1_000_000}, **more}

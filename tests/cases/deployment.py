@@ -47,6 +47,8 @@ TOOLS = [
     "ping",
     "down",
 ]
+CALLS = ["http_get", "http_put", "http_post", "late", "slow"]
+"""Tools of the agent `caller`, whose plans call what refuses, lies, falls silent or is late."""
 
 
 def perdure(*arguments: str, where: list[str]) -> subprocess.CompletedProcess[str]:

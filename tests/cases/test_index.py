@@ -29,7 +29,12 @@ HERE_IDS = {
     "large payloads": ["L01", "L02"],
     "timers/clock": ["C01"],
     "security": ["Z01"],
+<<<<<<< HEAD
     "context window": ["W01", "W02"],
+=======
+    "model API quirks": ["Q01", "Q02", "Q03", "Q04", "Q05", "Q07"],
+    "tool/MCP quirks": ["X01"],
+>>>>>>> cases
 }
 
 CHAOS, TAKEOVER, EFFECTS = (
@@ -41,6 +46,11 @@ UP, CYCLE, WORKER = (
     "tests/e2e/test_up",
     "tests/runtime/test_runtime_cycle",
     "tests/connectors/test_worker",
+)
+LOOP, TROUBLE, OPENAI = (
+    "tests/core/test_model_loop",
+    "tests/core/test_trouble",
+    "tests/connectors/test_openai",
 )
 ASKING, VERDICTS = "tests/core/test_approvals", "tests/engine/test_verdict_table.py::test_the_table"
 ELSEWHERE = {
@@ -65,7 +75,7 @@ ELSEWHERE = {
         "tests/cluster/test_acls.py::test_connectors_answer_and_people_ask",
     ],
     "K02": [
-        "tests/core/test_model_loop.py::test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in"
+        f"{LOOP}.py::test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in"
     ],
     "K04": [f"{WORKER}.py::test_external_command_again_gets_the_recorded_result"],
     "R01": [
@@ -120,6 +130,26 @@ ELSEWHERE = {
     ],
     "D05": [f"{TAKEOVER}.py::test_partition_counts_that_differ_are_refused"],
     "L01": [f"{UP}.py::test_valid_task_of_two_megabytes_runs"],
+    "Q01": [f"{LOOP}.py::test_broken_arguments_are_told_and_nothing_is_called"],
+    "Q02": [
+        f"{LOOP}.py::test_call_ids_of_the_provider_are_not_relied_on",
+        f"{OPENAI}.py::test_a_made_up_name_in_the_history_is_sent_as_one_that_is_taken",
+    ],
+    "Q03": [
+        f"{TROUBLE}.py::test_half_arguments_never_run_and_there_is_more_room_next_time",
+        f"{LOOP}.py::test_a_handover_says_what_was_wrong_with_each_reply",
+    ],
+    "Q04": [
+        f"{OPENAI}.py::test_answers",
+        f"{OPENAI}.py::test_what_the_provider_said_is_kept_shortly",
+    ],
+    "Q05": [f"{TROUBLE}.py::test_a_filtered_reply_is_not_asked_for_again"],
+    "Q07": [f"{TROUBLE}.py::test_the_same_call_in_a_row_goes_to_a_person_before_it_is_made"],
+    "X01": [
+        "tests/core/test_late_results.py::test_a_success_of_any_attempt_counts",
+        "tests/core/test_late_results.py::test_a_foreign_result_is_refused",
+        f"{WORKER}.py::test_async_call_over_time",
+    ],
 }
 INPUTS_DRIVEN_BY_HAND = {"A07", "D01", "R01", "T04", "T06"}
 """Ids of which some input is steps for a harness that a test follows in its own words."""

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perdure.connectors import http
+
 from perdure import BusinessError, Found, ToolContext, TransientError, tool
 
 EFFECTS = Path(os.environ.get("CASES_EFFECTS", "effects.jsonl"))
@@ -94,8 +96,9 @@ async def odd(context: ToolContext, python: str) -> Any:
 
 
 @tool("ping", effect="read_only")
-async def ping() -> str:
+async def ping(context: ToolContext) -> str:
     """Takes nothing."""
+    note(context, "ping")
     return "pong"
 
 
@@ -104,3 +107,39 @@ async def down(context: ToolContext) -> None:
     """Never there."""
     note(context, "down")
     raise TransientError("503")
+
+
+@tool("late", effect="idempotent", timeout_seconds=0.5)
+async def late(context: ToolContext, first: float, second: float) -> str:
+    """Take so many seconds at the first attempt, so many at a later one."""
+    note(context, "late")
+    try:
+        await asyncio.sleep(first if context.attempt == 1 else second)
+    except asyncio.CancelledError:
+        note(context, "late told to stop")
+        raise
+    return f"attempt {context.attempt}"
+
+
+@tool("http_get", effect="read_only", timeout_seconds=5)
+async def http_get(context: ToolContext, url: str) -> Any:
+    """Read from a service."""
+    return await _ask(context, "GET", url)
+
+
+@tool("http_put", effect="idempotent", timeout_seconds=5)
+async def http_put(context: ToolContext, url: str) -> Any:
+    """Write to a service that knows our key."""
+    return await _ask(context, "PUT", url)
+
+
+@tool("http_post", effect="external", approval="never", timeout_seconds=5)
+async def http_post(context: ToolContext, url: str) -> Any:
+    """Write to a service that promises nothing."""
+    return await _ask(context, "POST", url)
+
+
+async def _ask(context: ToolContext, method: str, url: str) -> Any:
+    headers = {"Idempotency-Key": context.idempotency_key}
+    async with http.client(timeout_seconds=2.0, headers=headers) as client:
+        return (await client.request(method, url)).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import urllib.request
 from typing import Any
 
@@ -167,6 +168,18 @@ def test_urllib(server: Script) -> None:
 def test_the_text_never_is_empty() -> None:
     error = httpx.ReadError("")
     assert failure(error, cause_of(error), "external").message == "ReadError"
+
+
+def test_the_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    http.client()
+
+    def again(*_: Any, **__: Any) -> None:
+        raise AssertionError("certificates are read again")
+
+    monkeypatch.setattr(ssl, "create_default_context", again)
+    http.client()
+    with pytest.raises(AssertionError):
+        httpx.AsyncClient()
 
 
 @pytest.fixture

@@ -12,12 +12,21 @@ from .. import keys
 from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
+<<<<<<< HEAD
 from ..policies import approval as approvals
 from ..policies import builtins
 from ..policies.budget import output_limit, reserved
 from ..state import Action, Run
 from . import builtin, compaction, window
 from .offer import why_name
+=======
+from ..effects import why_name
+from ..policies import approval as approvals
+from ..policies import builtins
+from ..policies.budget import output_limit
+from ..state import Action, Run
+from . import builtin
+>>>>>>> cases
 
 _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
@@ -112,8 +121,8 @@ def replied(
     reply = decision.lookup.value(result)
     run = decision.run
     if isinstance(reply, dict) and reply.get("finish_reason") == "content_filter":
-        error = {"kind": "content_filter", "code": "content_filter", "message": _FILTERED}
-        moves.fail(decision, action.n, error, extra, actor, ambiguous=False)
+        filtered = {"kind": "content_filter", "code": "content_filter", "message": _FILTERED}
+        moves.fail(decision, action.n, filtered, extra, actor, ambiguous=False)
         return
     decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
     content, calls, finish, note = _read(reply)
