@@ -15,13 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-<<<<<<< HEAD
+from .model_protocol import Reply, completion, what_is_wrong
+
 SUMMARY = "Keep the notes of a work"
 """How the request for a summary begins: no script has a reply to it, and none is used up by it."""
-_Script = list[list[dict[str, Any]]]
-=======
-from .model_protocol import Reply, completion, what_is_wrong
->>>>>>> cases
 
 _Script = list[list[Reply]]
 _HELD_SECONDS = 30
@@ -67,15 +64,11 @@ class ModelServer:
         with self._lock:
             return list(self._asked.get(name, ()))
 
-<<<<<<< HEAD
-    def next_reply(self, name: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        messages = body["messages"]
-        wrong = broken_pairing(messages)
-        if wrong is None and messages[0]["content"].startswith(SUMMARY):
-            return 200, {"content": "what happened so far", "finish_reason": "stop"}
-=======
     def next_reply(self, name: str, body: dict[str, Any]) -> Reply:
->>>>>>> cases
+        first = body["messages"][0]["content"]
+        if isinstance(first, str) and first.startswith(SUMMARY):
+            notes = {"content": "what happened so far", "finish_reason": "stop"}
+            return completion(notes, body, 0)
         with self._lock:
             asked = self._asked.setdefault(name, [])
             asked.append(body)

@@ -29,12 +29,9 @@ HERE_IDS = {
     "large payloads": ["L01", "L02"],
     "timers/clock": ["C01"],
     "security": ["Z01"],
-<<<<<<< HEAD
     "context window": ["W01", "W02"],
-=======
     "model API quirks": ["Q01", "Q02", "Q03", "Q04", "Q05", "Q07"],
     "tool/MCP quirks": ["X01"],
->>>>>>> cases
 }
 
 CHAOS, TAKEOVER, EFFECTS = (

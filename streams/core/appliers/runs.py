@@ -72,10 +72,7 @@ def model_replied(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     note = data.get("note")
     if note is not None:
         add_message(run, Message(role="user", content=note))
-<<<<<<< HEAD
     header.floor = 0  # the turn has had its reply
-=======
->>>>>>> cases
     if data.get("error"):
         note_error(run, run.action(data["n"]), data["error"])
     broken = note is not None or any("error" in call for call in calls)

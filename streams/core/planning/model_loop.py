@@ -12,21 +12,12 @@ from .. import keys
 from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
-<<<<<<< HEAD
 from ..policies import approval as approvals
 from ..policies import builtins
 from ..policies.budget import output_limit, reserved
 from ..state import Action, Run
 from . import builtin, compaction, window
 from .offer import why_name
-=======
-from ..effects import why_name
-from ..policies import approval as approvals
-from ..policies import builtins
-from ..policies.budget import output_limit
-from ..state import Action, Run
-from . import builtin
->>>>>>> cases
 
 _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
