@@ -208,7 +208,18 @@ def _named_by_tools(agent: AgentSpec, tools: dict[str, ToolSpec]) -> list[str]:
         spec = tools.get(name)
         for what in ("fallback", "compensate"):
             other = None if spec is None else getattr(spec, what)
-            if other is not None and other not in tools:
+            if (
+                what == "fallback"
+                and other is not None
+                and spec is not None
+                and spec.effect == "idempotent"
+            ):
+                problems.append(
+                    f"agents.{agent.name}.tools: {name} is idempotent, and has a fallback that would never "
+                    "be called (a second delivery of its call may yet happen): leave it out, or declare "
+                    "the tool external"
+                )
+            elif other is not None and other not in tools:
                 problems.append(
                     f"agents.{agent.name}.tools: {name} names {other} as its {what}, and no worker "
                     f"announces it{_near(other, tools)}"

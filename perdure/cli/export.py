@@ -115,7 +115,9 @@ def document(run: Run, decisions: list[dict[str, Any]], uncover: bool) -> dict[s
     header, definition = run.header, run.definition
     state = state_of(run, uncover=uncover)
     words = {
-        d["action_id"]: d for d in decisions if d["kind"] == "action" and d["decision"] in _LABELS
+        d["action_id"]: d
+        for d in decisions
+        if d["kind"] == "action" and d["decision"] in _LABELS and d["verified"] is not None
     }
     for record in state["actions"]:
         said = words.get(record["action_id"])
@@ -159,6 +161,12 @@ def _outcome(run: Run, uncover: bool) -> dict[str, Any]:
     if uncover:
         return made
     tools = run.start.tools
+    if run.header.planned and isinstance(made["result"], dict):
+        steps = {step.id: step.tool for step in run.start.plan or ()}
+        made["result"] = {
+            step: covered(value, sensitive(tools, steps.get(step)))
+            for step, value in made["result"].items()
+        }
     for name in ("completed", "not_completed", "in_doubt", "compensated", "degraded"):
         for record in made[name]:
             names = sensitive(tools, record["tool"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -222,11 +222,15 @@ def _records_differ(run_id: str, run: Run, there: Run, stored: dict[bytes, bytes
     return None
 
 
+_LATER: Final = frozenset({"task_message", "last_user"})
+"""Numbers of the header that a run begun by an earlier version lacks (-1): they are looked up."""
+
+
 def _first_difference(name: str, mine: Any, theirs: Any) -> str | None:
     """The first field in which two records differ, both values shown."""
     for field_name in mine.__struct_fields__:
         a, b = getattr(mine, field_name), getattr(theirs, field_name)
-        if a != b:
+        if a != b and not (field_name in _LATER and b == -1):
             return f"{name}.{field_name}: {safe(b, 200)}, but the events give {safe(a, 200)}"
     return None
 

@@ -70,6 +70,10 @@ def refusal(events: list[dict[str, Any]], version: int) -> str | None:
     last = events[version - 1]
     if last["type"] == "status_changed" and last["data"]["from"] == "failed":
         return "it was just taken up again, by a retry or a cancel"
+    if last["type"] == "action_failed" and last["data"].get("replaced"):
+        return "a failed call was just giving way to another tool's"
+    if any(_looked_at(then, n) for n in then.actions):
+        return "a call that goes round in circles was just looked at"
     done = {n for n, action in then.actions.items() if action["status"] == "succeeded"}
     later = (event["data"]["n"] for event in events[version:] if event["type"] in UNDOING)
     if done.intersection(later):
@@ -88,3 +92,16 @@ def refusal(events: list[dict[str, Any]], version: int) -> str | None:
     if any(question["open"] and question["by"] for question in then.questions.values()):
         return "a question was half answered"
     return None
+
+
+def _looked_at(then: RunHistory, n: int) -> bool:
+    """It goes round in circles, a person was asked about it or its like, and nobody is now."""
+    action = then.actions[n]
+    if not action.get("circling") or action["status"] != "proposed":
+        return False
+    asked = [
+        q["open"]
+        for q in then.questions.values()
+        if q["kind"] == "handover" and then.actions.get(q["action"], {}).get("circling")
+    ]
+    return bool(asked) and not any(asked)

@@ -168,7 +168,7 @@ def _model_request(run: Run, action: Action) -> dict[str, Any]:
     if summarises:
         request["max_output_tokens"] = summary.output_tokens(run, model.max_output_tokens)
         return request
-    limit = output_limit(run, action)
+    limit = output_limit(run, model)
     if limit is not None:
         request["max_output_tokens"] = limit
     request["tools"] = offer.tools(run, model)

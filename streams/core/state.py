@@ -166,6 +166,9 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     model: int = 0
     stands_for: int | None = None
     replaced: bool = False
+    replaced_by: int | None = None
+    circling: bool = False
+    answered: bool = False
     degraded: dict[str, Any] | None = None
     purpose: str = ""
     covers: list[int] = field(default_factory=list)

@@ -12,7 +12,7 @@ from perdure.schemas.records import RunEvent
 
 from perdure.cli.export import Exported, Wanted
 
-from ..core.harness import BEGAN, World, agent, tool
+from ..core.harness import BEGAN, PlanStep, World, agent, rule, tool
 
 SCORE = Path(__file__).parents[2] / "examples" / "evaluation" / "score.py"
 
@@ -120,3 +120,23 @@ def test_the_example_scores_an_agent(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().out
     assert "demo                       3      1        0%       0 of 2" in told
     assert 'corrected  {"which": "south", "code": "***"}' in told
+
+
+def test_what_is_sensitive_in_a_plans_result_is_covered() -> None:
+    made = World(tool("look", sensitive=["iban"]))
+    made.plan(PlanStep(id="a", tool="look"))
+    made.answer(made.command("look"), result={"iban": "DE00"})
+    assert "DE00" not in json.dumps(exported(made.events))
+
+
+def test_what_a_policy_declined_is_no_label() -> None:
+    asks = [rule(kind="action", tool="door", within_seconds=60, on_timeout="reject")]
+    made = World(
+        tool("door", "external", approval="always"), agent_spec=agent("door", approvals=asks)
+    )
+    made.start()
+    made.reply(None, ("door", {}))
+    made.timer("ask/1")
+    made.reply("done")
+    (run,) = exported(made.events)
+    assert [action["label"] for action in run["actions"] if action["label"]] == []

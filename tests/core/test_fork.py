@@ -340,17 +340,25 @@ def test_at_every_version_of_a_troubled_run_a_fork_is_refused_or_goes_on(play: A
     assert taken > 0.8 * len(first.events)
 
 
-def test_a_plans_step_whose_fallback_was_not_called_yet_goes_on_with_it() -> None:
+def test_between_a_failed_call_and_the_one_in_its_place_no_fork_begins() -> None:
     tools = (tool("look", fallback="spare"), tool("spare"))
     first = World(*tools, agent_spec=agent("look"))
     first.plan(PlanStep(id="a", tool="look"))
     first.fails(first.command("look"), "unavailable", "down")
     version = version_of(first, "action_failed")
-    forked = World(*tools, agent_spec=agent("look"))
-    accepted(forked.fork(first, version))
-    forked.answer(forked.command("spare"), result=5)
-    assert (forked.status, forked.outcome().result) == ("done", {"a": 5})
-    without = World(tools[0])  # nobody serves the fallback any more: the call is made again
-    accepted(without.fork(first, version))
-    without.answer(without.command("look"), result=6)
-    assert (without.status, without.outcome().complete) == ("done", True)
+    refused(World(*tools, agent_spec=agent("look")).fork(first, version), "giving way")
+
+
+def test_a_call_that_a_person_declined_to_repeat_is_not_made_by_a_fork() -> None:
+    spec = agent("pay", handover_after=2)
+    first = World(tool("pay", "external"), agent_spec=spec)
+    first.start()
+    first.reply(None, ("pay", {"n": 1}))
+    first.answer(first.command("pay"), result=1)
+    first.reply(None, ("pay", {"n": 1}))
+    first.decide("answer", answer="not again")
+    version = version_of(first, "approval_decided")
+    refused(World(tool("pay", "external"), agent_spec=spec).fork(first, version), "looked at")
+    before = World(tool("pay", "external"), agent_spec=spec)
+    accepted(before.fork(first, version_of(first, "action_proposed", target="pay")))
+    assert (before.approval().kind, before.commands) == ("handover", [])

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from perdure.schemas.records import Budget, ModelSpec, PlanStep, Prices, RetryPolicy, Usage
+from perdure.schemas.records import (
+    Budget,
+    ModelSpec,
+    PlanStep,
+    Prices,
+    RetryPolicy,
+    Usage,
+    Window,
+)
 
 from .harness import NOTHING_SENT, World, accepted, agent, tool
 
@@ -84,13 +92,15 @@ def test_a_fallback_that_fails_too_goes_to_a_person() -> None:
     assert not made.commands
 
 
-def test_what_may_have_happened_is_not_done_by_another_tool_too() -> None:
+@pytest.mark.parametrize("code", ["read_timeout", "connect_refused"])
+def test_what_may_have_happened_or_yet_happen_is_not_done_by_another_tool_too(code: str) -> None:
+    """Of an idempotent call a second delivery may be on its way, whatever the first one says."""
     made = world(tool("pay", "idempotent", fallback="spare"), tool("spare", "idempotent"))
     made.reply(None, ("pay", {}))
     for _ in range(2):
-        made.fails(made.command("pay"), "transient", "read_timeout")
+        made.fails(made.command("pay"), "transient", code)
         made.timer("act/2")
-    made.fails(made.command("pay"), "transient", "read_timeout")
+    made.fails(made.command("pay"), "transient", code)
     assert made.approval().kind == "handover"
     assert not made.commands
 
@@ -491,3 +501,138 @@ def test_a_retry_policy_of_one_try_gives_way_at_once() -> None:
     made = models("m2", retry=RetryPolicy(attempts=1))
     made.fails(made.command("m"), "transient", "http_503")
     assert made.command("m2")
+
+
+# --- what a review has found -----------------------------------------------------------------
+
+
+def keyed(*tools: Any) -> World:
+    made = World(*tools, agent_spec=agent("pay"))
+    accepted(made.start("hello"))
+    return made
+
+
+def test_a_declared_key_is_honoured_by_what_stands_in() -> None:
+    made = keyed(
+        tool("pay", "external", key=["order"], fallback="spare"),
+        tool("spare", "external", parameters={"properties": {"order": {}}}),
+    )
+    made.reply(None, ("pay", {"order": 1}), ("pay", {"order": 1}))
+    gone(made, "pay")
+    assert [command.target for command in made.commands] == ["spare"]  # the second waits for it
+    made.answer(made.command("spare"), result="paid")
+    made.reply(None, ("pay", {"order": 1}))
+    assert results(made) == ['"paid"'] * 3
+    assert [command.target for command in made.sent if command.target != "m"] == ["pay", "spare"]
+
+
+def test_two_calls_with_one_key_do_not_wait_for_each_other() -> None:
+    made = keyed(tool("pay", "idempotent", key=["order"]))
+    made.reply(None, ("pay", {"order": 1}), ("pay", {"order": 1}))
+    made.answer(made.command("pay"), "failed", error=NOTHING_SENT)
+    made.timer("act/2")
+    assert made.command("pay").attempt == 2
+    made.answer(made.command("pay"), result="paid")
+    assert results(made) == ['"paid"'] * 2
+
+
+def test_equal_calls_of_a_reply_are_asked_about_once() -> None:
+    made = world(tool("look", parameters=TEXT), handover_after=2)
+    made.reply(None, ("look", {"n": 1}))
+    made.answer(made.command("look"), result=1)
+    made.reply(None, *[("look", {"n": 1})] * 3)
+    assert (len(made.header.asks), made.commands) == (1, [])
+    made.decide("answer", answer="no")
+    assert made.command("m").request["messages"][-1]["content"] == "no"
+    assert len(results(made)) == 4
+
+
+def test_letting_one_go_on_lets_its_like_go_on() -> None:
+    made = world(tool("look", parameters=TEXT), handover_after=2)
+    made.reply(None, ("look", {"n": 1}))
+    made.answer(made.command("look"), result=1)
+    made.reply(None, *[("look", {"n": 1})] * 3)
+    made.decide("retry")
+    assert len(made.commands) == 3
+
+
+def test_three_declined_calls_of_a_reply_are_one_handover() -> None:
+    made = world(tool("pay", "external", approval="always", parameters=TEXT))
+    made.reply(None, *[("pay", {"n": n}) for n in range(3)])
+    for n in (1, 2, 3):
+        made.decide("reject", n=n, reason="no")
+    assert [made.approval(n).kind for n in made.header.asks] == ["handover"]
+
+
+def test_a_call_that_was_never_made_says_nothing_of_its_service() -> None:
+    made = world(tool("look", parameters=TEXT), handover_after=2)
+    for _ in range(2):
+        made.reply(None, ("look", {"n": 1}))
+        if made.commands:
+            made.answer(made.command("look"), result=1)
+    made.decide("answer", answer="no")
+    assert made.header.api["look"]["status"] == "ok"
+
+
+def test_a_models_queue_that_is_not_there_is_the_next_models_turn() -> None:
+    other = ModelSpec(provider="scripted", name="m2", replies=[], queue="other")
+    made = World(tool("look"), agent_spec=agent("look", fallback_models=[other]))
+    made.queue_problems["models"] = "it has no topic"
+    accepted(made.start("hello"))
+    assert made.command("m2").attempt == 1
+    made.queue_problems["other"] = "neither has it"
+    made.fails(made.command("m2"), "model_unavailable")
+    assert [wait["kind"] for wait in made.waits()] == ["model"]
+    made.queue_problems.clear()
+    made.timer()
+    assert made.command("m")
+
+
+def test_a_refused_key_beside_a_model_that_is_down_is_waited_out() -> None:
+    made = models("m2")
+    made.fails(made.command("m"), "model_unavailable", "http_404")
+    made.fails(made.command("m2"), "permission", "http_401")
+    assert (made.header.asks, [wait["kind"] for wait in made.waits()]) == ([], ["model"])
+    made.timer()
+    made.fails(made.command("m"), "permission", "http_401")
+    made.fails(made.command("m2"), "permission", "http_401")
+    asked = made.approval()
+    assert (asked.kind, "refuses the key" in str(asked.question)) == ("handover", True)
+
+
+def test_a_long_model_that_gives_unusable_replies_is_handed_over() -> None:
+    long = {"provider": "scripted", "name": "long", "replies": []}
+    spare = [ModelSpec(provider="scripted", name="m2", replies=[])]
+    made = World(
+        tool("look"),
+        agent_spec=agent(
+            "look",
+            fallback_models=spare,
+            window=Window(max_tokens=100, mode="full", long_model=long),
+        ),
+    )
+    accepted(made.start("x" * 2_000))
+    for _ in range(6):
+        made.fails(made.command("long"), "model_invalid", "empty_reply")
+    assert made.approval().kind == "handover"
+
+
+def test_what_a_person_answers_is_no_good_result_of_the_service() -> None:
+    plan = World(tool("look", stale_ok_seconds=60))
+    accepted(plan.plan(PlanStep(id="a", tool="look"), PlanStep(id="b", tool="look")))
+    gone(plan, "look")
+    plan.decide("answer", answer="by hand")
+    gone(plan, "look")
+    assert plan.approval().kind == "handover"
+
+
+def test_a_later_doubt_of_a_held_call_leaves_its_question_and_is_in_the_outcome() -> None:
+    made = world(tool("pay", "idempotent"))
+    made.reply(None, ("pay", {}))
+    command = made.command("pay")
+    gone(made, "pay")
+    made.answer(command, "unknown", error={"kind": "unknown", "code": "worker_lost"})
+    assert made.approval().open
+    made.decide("answer", answer="go on")
+    made.reply("done")
+    assert made.listed()["in_doubt"] == ["pay"]

@@ -59,6 +59,7 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         undoes=data.get("undoes"),
         model=data.get("model", 0),
         stands_for=data.get("stands_for"),
+        circling=data.get("circling", False),
         purpose=data.get("purpose", ""),
         covers=data.get("covers", []),
     )
@@ -71,6 +72,7 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     header.next_action = n + 1
     if action.stands_for is not None:
         header.replacing = None
+        change_action(run, action.stands_for, replaced_by=n)
     if action.kind == "model":
         header.condensed = action.purpose == "summary"
     if action.kind == "notice":  # it holds nothing up
@@ -83,11 +85,11 @@ def action_proposed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 
 def _turn_of(run: Run, event: RunEvent, model: int, purpose: str) -> None:
-    """Whose turn it is. A summary is nobody's; the long model's leaves the model in use as it is."""
+    """Whose turn it is; a summary is nobody's."""
     header = run.header
     if purpose == "summary":
         return
-    if not purpose and model != header.model:
+    if model != header.model:
         header.model, header.model_since, header.invalid = model, event.at, 0
     header.next_model = None
 
@@ -107,7 +109,6 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         unknown_at=None,
         queried_at=None,
         queries=0,
-        replaced=False,
         error=None,
         ambiguous=before.ambiguous and not data.get("proven", False),
         layer=data.get("layer", 0),
@@ -115,8 +116,6 @@ def action_requested(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     )
     if n not in run.header.open and before.kind != "notice":
         run.header.open = [*run.header.open, n]
-    if n == run.header.replacing:
-        run.header.replacing = None
     close_asks_of(run, n, "result")  # a query has settled what a person was asked
     set_timer(run, f"act/{n}", data["due"])
     if before.kind == "model":
@@ -147,6 +146,7 @@ def action_succeeded(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         finished_at=event.at,
         worker=data.get("worker"),
         degraded=data.get("degraded"),
+        answered=data.get("attempt") is not None,
         beginning=data.get("beginning"),
     )
     count_usage(run, data)
@@ -179,6 +179,7 @@ def _goes_well(run: Run, action: Action) -> None:
 def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     n = data["n"]
     error = data["error"]
+    before = run.action(n)
     action = change_action(
         run,
         n,
@@ -186,16 +187,18 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
         error=error,
         finished_at=event.at,
         ambiguous=data["ambiguous"],
-        replaced=data.get("replaced", False),
+        replaced=data.get("replaced", before.replaced),
     )
     count_usage(run, data)
+    if data.get("doubted"):  # of what a person is asked about already
+        return
     asked = action.kind == "model" and action.purpose != "summary"
     if asked and data["closed"] and error.get("kind") == "context_overflow":
         refused(run, action)
     close_asks_of(run, n, "result")
     if data.get("next_model") is not None:
         run.header.next_model = data["next_model"]
-    if action.replaced:
+    if data.get("replaced"):
         run.header.replacing = n
     if "times" in data:
         streak = {"error": error_name(error), "times": data["times"]}
@@ -207,7 +210,8 @@ def action_failed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
     else:
         set_timer(run, f"act/{n}", None)
     note_error(run, action, error)
-    call_status(run, action, event, "failed", error.get("code", ""))
+    if error.get("code") != "REPEATED_CALL":  # that was never made
+        call_status(run, action, event, "failed", error.get("code", ""))
 
 
 def retry_scheduled(run: Run, event: RunEvent, data: dict[str, Any]) -> None:

@@ -94,7 +94,9 @@ _FULL_AT: Final = 8
 def refused(run: Run, action: Action) -> None:
     """A request was too long for its provider: the next ones stay under it, this turn's at once."""
     header = run.header
-    if action.estimate and (not header.refused_tokens or action.estimate < header.refused_tokens):
+    if not action.estimate:  # of a version that knew no layers
+        return
+    if not header.refused_tokens or action.estimate < header.refused_tokens:
         header.refused_tokens = action.estimate
     header.floor = max(header.floor, action.layer) + 1
 

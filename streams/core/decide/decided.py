@@ -13,7 +13,7 @@ from ..planning import window
 from ..policies import approval as approvals
 from ..policies import trouble
 from ..policies.budget import extended
-from ..state import Approval, Run
+from ..state import Action, Approval, Run
 from . import asking
 from .decision import Decision, Lookup, Refusal
 from .ending import end
@@ -155,8 +155,11 @@ def _reject(
 
 def _declined_again(decision: Decision, tool: str) -> None:
     """An agent that proposes what people decline goes to a person (lifecycle section 3)."""
-    times = decision.run.header.rejected.get(tool, 0)
-    if times >= trouble.REJECTED_LIMIT:
+    run = decision.run
+    times = run.header.rejected.get(tool, 0)
+    asked = [run.approval(n) for n in run.header.asks]
+    again = any(a is not None and (a.rule or {}).get("declined") == tool for a in asked)
+    if times >= trouble.REJECTED_LIMIT and not again:
         asking.ask(
             decision,
             "handover",
@@ -176,6 +179,19 @@ def _retry(
         approval.action is not None and decision.run.action(approval.action).status != "proposed"
     ):  # else `advance` puts it forward, with the questions that it asks
         call_anew(decision, approval.action)
+
+
+def _others_like_it(decision: Decision, action: Action, actor: str) -> None:
+    """Equal calls of the same reply: what a person says instead of one stands for them too."""
+    for other in decision.run.open_actions():
+        if (
+            action.circling
+            and other.circling
+            and other.status == "proposed"
+            and (other.target == action.target)
+        ):
+            data = {"n": other.n, "attempt": 0, "error": _NOT_MADE, "ambiguous": False}
+            decision.emit("action_failed", {**data, "closed": True}, actor)
 
 
 _NOT_MADE: Final = {
@@ -212,6 +228,7 @@ def _answer(
             },
             actor,
         )
+        _others_like_it(decision, action, actor)
     decision.emit("message_received", {"content": answer, "by": actor}, actor)
 
 

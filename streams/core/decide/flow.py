@@ -15,7 +15,7 @@ from ..state import Action
 from . import notices, undoing
 from .decision import Decision
 from .ending import finish
-from .moves import put_forward, request, take_over
+from .moves import put_forward, request
 
 
 def advance(decision: Decision) -> None:
@@ -56,8 +56,6 @@ def _settle_status(decision: Decision) -> None:
 
 
 def _request_ready(decision: Decision) -> None:
-    if decision.run.header.replacing is not None:  # a fork began there
-        take_over(decision, decision.run.header.replacing)
     for action in decision.run.open_actions():
         if action.status == "approved":
             request(decision, action.n)

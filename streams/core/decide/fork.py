@@ -100,8 +100,12 @@ def _state_refuses(run: Run) -> str | None:
     header = run.header
     if header.status in FINAL or header.ending is not None:
         return "fork_of.version: the run had ended or was ending: choose an earlier version"
+    if header.replacing is not None:
+        return "fork_of.version: a failed call was just giving way to another tool's: choose another version"
     for action in run.open_actions():
         named = f"fork_of.version: {action.target} ({run.action_id(action.n)})"
+        if action.circling and action.status == "proposed" and not header.repeated:
+            return f"{named} was just looked at by a person: choose an earlier or later version"
         if action.status == "approved":
             return f"{named} was approved and not yet called: choose an earlier version"
         if action.status not in _RESTING and action.effect != "read_only":

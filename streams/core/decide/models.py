@@ -32,6 +32,12 @@ def tries(run: Run, action: Action, attempts: int) -> int:
     return 1 if run.header.outages and not alone else attempts
 
 
+def gives_way(run: Run, action: Action) -> bool:
+    """There is a next model for the turn that this call is for."""
+    mine = action.kind == "model" and not action.purpose
+    return mine and action.model < len(run.definition.fallback_models)
+
+
 def failed(
     decision: Decision,
     action: Action,
@@ -43,10 +49,10 @@ def failed(
     run = decision.run
     if error["kind"] not in _UNUSABLE:
         return False
-    if not action.purpose and action.model < len(run.definition.fallback_models):
+    if gives_way(run, action):
         _give_way(decision, action, error, extra, actor, action.model + 1)
         return True
-    if error["kind"] not in _OUT_OF_REACH:
+    if error["kind"] not in _OUT_OF_REACH and not _another_is_down(run, action):
         return False
     nth = run.header.outages
     wait = outage_wait_seconds(run.action_id(action.n), action.attempt, nth, error)
@@ -54,6 +60,17 @@ def failed(
     due = decision.now + int(wait * 1000)
     decision.emit("retry_scheduled", {**data, "due": due, "outage": True, **extra}, actor)
     return True
+
+
+def _another_is_down(run: Run, action: Action) -> bool:
+    """In this turn another model was out of reach: it may come back, whatever this one lacks."""
+    for n in range(action.n - 1, max(0, action.n - 1 - action.model), -1):
+        other = run.action(n)
+        if other.kind != "model" or other.step != action.step or other.status != "failed":
+            return False
+        if (other.error or {}).get("kind") in _OUT_OF_REACH:
+            return True
+    return False
 
 
 def all_again(decision: Decision, action: Action) -> bool:

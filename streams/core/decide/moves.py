@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from ..state import Action, Run
 from . import asking
 from .decision import Decision
 from .ending import closing, end
-from .models import name_of
+from .models import failed, gives_way, name_of
 
 
 def request(decision: Decision, n: int, *, proven: bool = False, shown: View | None = None) -> None:
@@ -48,6 +49,8 @@ def request(decision: Decision, n: int, *, proven: bool = False, shown: View | N
     problem = decision.lookup.queue_problem(action.queue)
     if problem is not None:
         error = {"kind": "unavailable", "code": "NO_QUEUE", "message": problem}
+        if gives_way(run, action) and failed(decision, action, error, {}, "engine"):
+            return
         fail(decision, n, error, {}, ambiguous=action.ambiguous and not proven)
         return
     expires = effects.expires_at(run, action, decision.now)
@@ -124,19 +127,10 @@ def propose(
     if message is not None and stands_for is None:
         times = trouble.times_proposed(run, tool.name, arguments, step)
         data["times"] = times
+        if times >= max(agent.handover_after, 2):
+            data["circling"] = True
     decision.emit("action_proposed", data, actor)
-    if times >= max(agent.handover_after, 2):
-        asking.ask(
-            decision,
-            "handover",
-            approvals.shown(
-                f"{tool.name} is called {times} times in a row with the same arguments", 200
-            ),
-            action=run.action(n),
-            question="It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?",
-            fired={"in_a_row": times},
-        )
-    elif twin is None:
+    if twin is None and "circling" not in data:
         _request_or_ask(decision, n, rules)
     else:
         put_forward(decision, n)
@@ -153,14 +147,32 @@ def _twin(decision: Decision, name: str) -> int | None:
 
     The last, so that of three calls at once the third waits for the second, not both for the first.
     """
-    run = decision.run
+    return next(_living(decision.run, name), None)
+
+
+def _living(run: Run, name: str) -> Iterator[int]:
+    """The calls with a declared key that are under way or came to something, the last one first;
+    a fallback's call in the place of the one it stands for."""
     n = run.keyed(name)
     while n is not None:
         action = run.action(n)
-        if n in run.header.open or action.status in SUCCEEDED or action.status == "in_doubt":
-            return n
+        now = _in_its_place(run, action)
+        if now.n in run.header.open or now.status in SUCCEEDED or now.status == "in_doubt":
+            yield now.n
         n = action.twin
-    return None
+
+
+def _in_its_place(run: Run, action: Action) -> Action:
+    return action if action.replaced_by is None else run.action(action.replaced_by)
+
+
+def _waits_for(run: Run, action: Action, n: int) -> bool:
+    """It has not been made, as it waits for that one, or for another that does."""
+    while action.twin is not None and not action.attempt:
+        if action.twin == n:
+            return True
+        action = run.action(action.twin)
+    return False
 
 
 def living_twin(decision: Decision, n: int) -> int | None:
@@ -170,16 +182,22 @@ def living_twin(decision: Decision, n: int) -> int | None:
     name = None
     if action.kind == "tool" and spec is not None:
         name = declared(spec, decision.lookup.value(action.arguments))
-    first = None if name is None else _twin(decision, name)
-    return None if first == n else first
+    if name is None:
+        return None
+    run = decision.run
+    others = (m for m in _living(run, name) if m != n and not _waits_for(run, run.action(m), n))
+    return next(others, None)
 
 
 def put_forward(decision: Decision, n: int) -> None:
     """Let a proposed action go on: adopt its twin's result, wait for it, ask, or request."""
     run = decision.run
     action = run.action(n)
+    if action.circling and run.header.repeated:  # nobody has looked at it yet
+        _ask_whether(decision, action)
+        return
     if action.twin is not None:
-        first = run.action(action.twin)
+        first = _in_its_place(run, run.action(action.twin))
         if first.status in SUCCEEDED:
             decision.emit(
                 "action_adopted",
@@ -194,6 +212,24 @@ def put_forward(decision: Decision, n: int) -> None:
         decision,
         n,
         approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action)),
+    )
+
+
+def _ask_whether(decision: Decision, action: Action) -> None:
+    """Whether a call that goes round in circles is to be made at all: once for all like it."""
+    run = decision.run
+    asked = map(run.approval, run.header.asks)
+    if any(a is not None and a.kind == "handover" and a.tool == action.target for a in asked):
+        return
+    times = run.header.repeated
+    title = f"{action.target} is called {times} times in a row with the same arguments"
+    asking.ask(
+        decision,
+        "handover",
+        approvals.shown(title, 200),
+        action=action,
+        question="It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?",
+        fired={"in_a_row": times},
     )
 
 
@@ -299,7 +335,20 @@ def stand_in(
         decision.emit("retry_scheduled", {**data, "due": decision.now}, actor)
     elif other is not None:
         decision.emit("action_failed", {**data, "closed": True, "replaced": True}, actor)
-        take_over(decision, action.n)
+        tool, arguments = other
+        asked = None if action.message is None else run.message(action.message).call_id
+        propose(
+            decision,
+            tool=tool,
+            arguments=arguments,
+            step=action.step,
+            why=action.why,
+            step_id=action.step_id,
+            message=action.message,
+            call_id=asked,
+            always=_plan_asks(run, action),
+            stands_for=action.n,
+        )
     elif older is not None:
         seconds = (decision.now - (older.finished_at or 0)) / 1000
         degraded = {"from": run.action_id(older.n), "age_seconds": seconds}
@@ -309,38 +358,16 @@ def stand_in(
     return True
 
 
-def take_over(decision: Decision, n: int) -> None:
-    """The fallback's call begins in the place of a failed one: at once, and where a fork began
-    between the two. Without anybody to serve it any more the failed call is made again."""
-    run = decision.run
-    action = run.action(n)
-    other = _fallback(decision, action, run.spec(action.target), action.ambiguous)
-    if other is None:
-        request(decision, n)
-        return
-    tool, arguments = other
-    propose(
-        decision,
-        tool=tool,
-        arguments=arguments,
-        step=action.step,
-        why=action.why,
-        step_id=action.step_id,
-        message=action.message,
-        call_id=None if action.message is None else run.message(action.message).call_id,
-        always=_plan_asks(run, action),
-        stands_for=n,
-    )
-
-
 def _fallback(
     decision: Decision, action: Action, spec: ToolSpec, ambiguous: bool
 ) -> tuple[ToolSpec, Any] | None:
     """The tool named to take over, and those of the arguments that it has parameters for."""
     if spec.fallback is None or action.stands_for is not None:
         return None
-    if ambiguous and action.effect != "read_only":
-        return None  # it may have happened: then another tool must not do it a second time
+    if action.effect == "idempotent" or (ambiguous and action.effect != "read_only"):
+        # It may have happened, or yet happen: of an idempotent call a second delivery may be on
+        # its way, which no ledger bars. Then another tool must not do it too.
+        return None
     other = decision.lookup.tool(spec.fallback) or decision.run.start.tools.get(spec.fallback)
     if other is None:
         return None
@@ -359,11 +386,15 @@ def _question(run: Run, action: Action, error: dict[str, Any], often: int) -> st
         )
     if often:
         return f"The same error {often} times in a row. Retry, tell the agent something, or cancel the run?"
+    kind = error["kind"]
+    if kind == "permission" and action.kind == "model":
+        kind = "permission of a model"
     return {
+        "permission of a model": "The model's service refuses the key. Retry once it is right, tell the agent something, or cancel the run?",
         "unavailable": "The service can't be reached. Retry, answer for it, or cancel the run?",
         "permission": "The call was refused. Approve to make it again in your name, or reject.",
         "content_filter": "The provider refused to answer. Retry, tell the agent something, or cancel the run?",
-    }.get(error["kind"], "The call failed. Retry, answer for it, or cancel the run?")
+    }.get(kind, "The call failed. Retry, answer for it, or cancel the run?")
 
 
 def _goes_to_a_person(decision: Decision, action: Action, kind: str) -> bool:

@@ -237,9 +237,12 @@ def _doubted_late(action: Action, message: ActionResult) -> bool:
 
 
 def _unknown(decision: Decision, action: Action, message: ActionResult) -> Refusal | None:
-    if action.n not in decision.run.header.open and _doubted_late(action, message):
+    if _doubted_late(action, message):
         data = {"n": action.n, "attempt": action.attempt, "error": _error(message)}
-        decision.emit("action_failed", {**data, "ambiguous": True, "closed": True}, _actor(message))
+        held = action.n in decision.run.header.open
+        more = {"doubted": True} if held else {}
+        data = {**data, "ambiguous": True, "closed": not held, **more}
+        decision.emit("action_failed", data, _actor(message))
         return None
     if message.attempt != action.attempt or action.n not in decision.run.header.open:
         return _late(action)

@@ -7,7 +7,8 @@ from typing import Any, Final
 from .. import keys
 from ..decide import asking, models, moves
 from ..decide.decision import Decision
-from ..decide.ending import closing
+from ..decide.ending import closing, over_budget
+from ..policies.budget import reserved
 from ..state import Action
 from . import rendering, summary, window
 
@@ -24,6 +25,11 @@ def ready(decision: Decision, index: int) -> window.View | None:
     layers = window.Layers(run)
     span = summary.wanted(layers)
     if span is not None:
+        model = run.model(index)
+        most = window.corrected(run, window.room(run))  # a summary's request fits the window
+        call = reserved(model, most, summary.output_tokens(run, model.max_output_tokens))
+        if over_budget(decision, call):
+            return None
         _summarise(decision, index, *span)
         if run.header.open:
             return None

@@ -56,7 +56,8 @@ def advance(decision: Decision) -> None:
     shown = compaction.ready(decision, index)
     if shown is None:
         return
-    call = reserved(run.model(index), window.corrected(run, shown.tokens))
+    taker = (window.long_model(run) if shown.long else None) or run.model(index)
+    call = reserved(taker, window.corrected(run, shown.tokens), output_limit(run, taker))
     if ending.over_budget(decision, call):
         return
     step = header.step
@@ -64,6 +65,8 @@ def advance(decision: Decision) -> None:
         step += 1
         decision.emit("step_started", {"step": step, "title": models.name_of(run.model(index))})
     _call_model(decision, index, step, shown)
+    if header.next_model is not None:  # it could not even be sent
+        advance(decision)
 
 
 def _call_model(decision: Decision, index: int, step: int, shown: window.View) -> None:
@@ -251,7 +254,7 @@ def _read(reply: Any) -> tuple[str | None, list[Any], str, str | None]:
 
 def _at_its_limit(run: Run, action: Action, extra: dict[str, Any]) -> bool:
     """The model wrote as much as it was allowed to, whatever reason it gives for its end."""
-    limit = output_limit(run, action)
+    limit = output_limit(run, run.model_of(action))
     return limit is not None and extra.get("usage", {}).get("output_tokens", 0) >= limit
 
 

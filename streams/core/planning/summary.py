@@ -35,6 +35,8 @@ def wanted(layers: window.Layers) -> tuple[int, int] | None:
     header = run.header
     if header.condensed or header.floor > window.SUMMARISED:
         return None
+    if header.outages or header.next_model is not None:
+        return None  # the models are out of reach: a summary would be asked for in vain
     if layers.mode not in ("auto", "summary"):
         return None
     if layers.mode == "auto" and layers.view().layer != window.SHORT:

@@ -35,9 +35,9 @@ def priced(run: Run, action: Action, usage: Usage) -> Usage:
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
-def output_limit(run: Run, action: Action) -> int | None:
+def output_limit(run: Run, model: ModelSpec) -> int | None:
     """Tokens a reply may have; after replies that were cut off there is more room."""
-    limit = run.model_of(action).max_output_tokens
+    limit = model.max_output_tokens
     return None if limit is None else limit * 2 ** min(run.header.cut, 2)
 
 
@@ -48,14 +48,15 @@ def seconds_used(run: Run, now: int) -> float:
     return (now - header.created_at - header.people_ms - waiting) / 1000
 
 
-def reserved(model: ModelSpec, tokens: int) -> Usage:
-    """What a request of about so many tokens will use, before anybody has counted.
+def reserved(model: ModelSpec, tokens: int, limit: int | None) -> Usage:
+    """What a request of about so many tokens will use, before anybody has counted. ``limit``: of the
+    reply's tokens.
 
     Of a script nothing: it reads nothing.
     """
     if model.provider == "scripted":
         return Usage()
-    written = model.max_output_tokens or 0
+    written = limit or 0
     prices = model.prices or Prices()
     cost = (tokens * prices.input + written * prices.output) / 1_000_000
     return Usage(tokens, written, cost)

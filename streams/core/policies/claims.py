@@ -48,11 +48,12 @@ def _forms(tool: str) -> list[str]:
     forms = [rf"(?<![\w.]){name}(?![\w])" for name in sorted(named)] if len(tool) > 3 else []
     verb = words[-1] if words else ""
     past = _PAST.get(verb)
+    who = "i|we"  # "was sent" is said of anything, "was refunded" hardly
+    if past is None:
+        who += "|have|has|been|was|were|is|are"
     if past is None and len(verb) > 3 and verb.isalpha():
         past = rf"{verb[:-1]}ed" if verb.endswith("e") else rf"{verb}{verb[-1]}?ed"
     if past is not None:
-        forms.append(
-            rf"\b(?:i|we|have|has|been|was|were|is|are)\b(?:['\u2019]\w+)?(?:\s+\w+){{0,3}}\s+{past}\b"
-        )
+        forms.append(rf"\b(?:{who})\b(?:['\u2019]\w+)?(?:\s+\w+){{0,3}}\s+{past}\b")
         forms.append(rf"(?m)^\s*{past}\b")
     return forms

@@ -159,7 +159,12 @@ def _claimed(run: Run, lists: dict[str, list[ActionRecord]]) -> list[str]:
     answer = run.header.answer
     if run.header.planned or not isinstance(answer, str):
         return []
-    happened = {record.tool for name in ("completed", "degraded") for record in lists[name]}
+    listed = [record for name in ("completed", "degraded") for record in lists[name]]
+    happened = {record.tool for record in listed}
+    for record in listed:  # a fallback has done what its tool was called for
+        action = run.action(int(record.action_id.rpartition("/")[2]))
+        if action.stands_for is not None:
+            happened.add(run.action(action.stands_for).target)
     called = [record.tool for name in lists for record in lists[name]]
     known = dict.fromkeys([*run.definition.tools, *called])
     return claims.spoken_of(answer, [tool for tool in known if tool not in happened])

@@ -53,6 +53,7 @@ def last_good(run: Run, action: Action, since: int) -> Action | None:
             other.target == action.target
             and other.status == "succeeded"
             and other.degraded is None
+            and other.answered  # by the service, not by a person in its place
             and other.arguments == action.arguments
         ):
             return other if (other.finished_at or 0) >= since else None

@@ -139,7 +139,7 @@ def troubles() -> World:
     amount = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     made = World(
         tool("look", stale_ok_seconds=60, parameters=amount),
-        tool("put", "idempotent", fallback="spare", parameters=amount),
+        tool("put", "external", fallback="spare", parameters=amount),
         tool("spare", "idempotent", parameters=amount),
         tool("pay", "external", approval="always", parameters=amount),
         agent_spec=agent(
