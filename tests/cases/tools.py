@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 from perdure.connectors import http
 
 from perdure import BusinessError, Found, ToolContext, TransientError, tool
@@ -141,6 +142,6 @@ async def http_post(context: ToolContext, url: str, patience: float = 15) -> Any
 
 async def _ask(context: ToolContext, method: str, url: str, patience: float) -> Any:
     headers = {"Idempotency-Key": context.idempotency_key}
-    patience = patience if context.attempt == 1 else 15
-    async with http.client(timeout_seconds=patience, headers=headers) as client:
-        return (await client.request(method, url)).json()
+    limit = httpx.Timeout(15, read=patience if context.attempt == 1 else 15)
+    async with http.client(headers=headers) as client:
+        return (await client.request(method, url, timeout=limit)).json()
