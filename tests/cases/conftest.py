@@ -17,10 +17,10 @@ MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS]
 STOPS = {"steps": 6, "tokens": 1_000_000, "then": "stop"}
 UNLIKE = {  # by agent: in what it differs from the others that a model plays
     **{name: {"model": {"max_output_tokens": 300}} for name in ("q03.1", "q03.2", "cut")},
-    **{name: {"budget": STOPS, "handover_after": 1000} for name in ("q07.1", "q07.2")},
-    "q07.1": {"budget": {**STOPS, "steps": 20}, "handover_after": 1000},
-    "repeats": {"budget": STOPS},
-    "turns": {"budget": STOPS},
+    "q07.1": {"budget": {**STOPS, "steps": 20}},
+    "q07.2": {"budget": STOPS},
+    "repeats": {"budget": STOPS, "handover_after": 3},
+    "turns": {"budget": STOPS, "handover_after": 3},
 }
 HURRIED = {"kind": "action", "tool": "pay", "within_seconds": 3, "on_timeout": "reject"}
 SCRIPTS = 50
@@ -83,4 +83,5 @@ def _played(model: ModelServer, name: str) -> dict[str, Any]:
     more = dict(UNLIKE.get(name, {}))
     provider = {"provider": "openai", "name": "m", "base_url": model.url(name)}
     provider |= more.pop("model", {})
-    return {"tools": TOOLS, "model": provider, "budget": {"tokens": 1_000_000}, **more}
+    made = {"tools": TOOLS, "model": provider, "budget": {"tokens": 1_000_000}}
+    return {**made, "handover_after": 1000, **more}  # scripts may well repeat a call

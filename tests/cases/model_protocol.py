@@ -10,7 +10,7 @@ Reply = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def what_is_wrong(messages: list[dict[str, Any]]) -> str | None:
+def broken_pairing(messages: list[dict[str, Any]]) -> str | None:
     """Why a strict model API would answer 400 to a history, or None."""
     waiting: list[str] = []
     for message in messages:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .model_protocol import Reply, completion, what_is_wrong
+from .model_protocol import Reply, broken_pairing, completion
 
 SUMMARY = "Keep the notes of a work"
 """How the request for a summary begins: no script has a reply to it, and none is used up by it."""
@@ -81,7 +81,7 @@ class ModelServer:
 
     def _due(self, name: str, body: dict[str, Any], number: int) -> Reply:
         messages = body["messages"]
-        wrong = what_is_wrong(messages)
+        wrong = broken_pairing(messages)
         if wrong is not None:
             self.refused.append(f"{name}: {wrong}")
             return _error(400, wrong, type="invalid_request_error")
@@ -104,6 +104,13 @@ def _passes(reply: Reply) -> bool:
 
 def _error(status: int, message: str, **more: str) -> Reply:
     return {"status": status, "body_raw": json.dumps({"error": {"message": message, **more}})}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """One that does not let those wait who come all at once."""
+
+    daemon_threads = True
+    request_queue_size = 200
 
 
 @contextmanager
@@ -143,8 +150,7 @@ def model_server() -> Iterator[ModelServer]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     model.port = server.server_address[1]

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from .model_server import Server
+
 WELL = b'{"done":true}'
 DATE_AHEAD = 2.0
 """Seconds; a date has no parts of a second, so the wait is between one and two."""
@@ -111,8 +113,7 @@ def hostile_service() -> Iterator[Service]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     service.port = server.server_address[1]

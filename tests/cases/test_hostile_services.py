@@ -91,7 +91,10 @@ def service(deployment: Deployment) -> Iterator[Service]:
                 url = made.url(way, run_id)
                 if way == "refused":
                     url = f"http://127.0.0.1:{free_port()}/"
-                step = {"id": "a", "tool": TOOLS[effect], "arguments": {"url": url}}
+                arguments: dict[str, Any] = {"url": url}
+                if way == "silent":
+                    arguments["patience"] = 1
+                step = {"id": "a", "tool": TOOLS[effect], "arguments": arguments}
                 deployment.task("caller", run_id, plan=[step])
         yield made
 
@@ -107,7 +110,7 @@ def test_a_call_to_a_hostile_service(
 ) -> None:
     run_id, wanted = run_of(way, effect), TABLE[way][effect]
     if wanted.end in ("done", "failed"):
-        outcome = deployment.outcome(run_id)
+        outcome = deployment.outcome(run_id, 60)
         assert outcome["status"] == wanted.end
         assert outcome["complete"] is (wanted.end == "done")
         assert outcome["result"] == {"a": {"done": True} if wanted.end == "done" else None}

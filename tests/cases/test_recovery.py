@@ -143,8 +143,9 @@ def test_r04_a_worker_killed_amid_two_calls(deployment: Deployment, script: Any)
     outcome = deployment.outcome("r04-killed", 60)
     assert [record["tool"] for record in outcome["completed"]] == ["read_note", "slow"]
     assert len(deployment.effects("r04-killed", "slow")) == 2
-    roles = [m["role"] for m in deployment.model.requests(agent)[-1]["messages"]]
-    assert roles.count("tool") == 2
+    histories = [request["messages"] for request in deployment.model.requests(agent)]
+    longest = max(histories, key=len)  # a dead worker's own call may be made again, and late
+    assert [message["role"] for message in longest].count("tool") == 2
     assert deployment.model.refused == []
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 from perdure.connectors import http
 
 from perdure import BusinessError, Found, ToolContext, TransientError, tool
@@ -109,7 +110,7 @@ async def down(context: ToolContext) -> None:
     raise TransientError("503")
 
 
-@tool("late", effect="idempotent", timeout_seconds=0.5)
+@tool("late", effect="idempotent", timeout_seconds=1.5)
 async def late(context: ToolContext, first: float, second: float) -> str:
     """Take so many seconds at the first attempt, so many at a later one."""
     note(context, "late")
@@ -121,25 +122,26 @@ async def late(context: ToolContext, first: float, second: float) -> str:
     return f"attempt {context.attempt}"
 
 
-@tool("http_get", effect="read_only", timeout_seconds=5)
-async def http_get(context: ToolContext, url: str) -> Any:
-    """Read from a service."""
-    return await _ask(context, "GET", url)
+@tool("http_get", effect="read_only", timeout_seconds=20)
+async def http_get(context: ToolContext, url: str, patience: float = 15) -> Any:
+    """Read from a service, and wait so many seconds for it the first time."""
+    return await _ask(context, "GET", url, patience)
 
 
-@tool("http_put", effect="idempotent", timeout_seconds=5)
-async def http_put(context: ToolContext, url: str) -> Any:
+@tool("http_put", effect="idempotent", timeout_seconds=20)
+async def http_put(context: ToolContext, url: str, patience: float = 15) -> Any:
     """Write to a service that knows our key."""
-    return await _ask(context, "PUT", url)
+    return await _ask(context, "PUT", url, patience)
 
 
-@tool("http_post", effect="external", approval="never", timeout_seconds=5)
-async def http_post(context: ToolContext, url: str) -> Any:
+@tool("http_post", effect="external", approval="never", timeout_seconds=20)
+async def http_post(context: ToolContext, url: str, patience: float = 15) -> Any:
     """Write to a service that promises nothing."""
-    return await _ask(context, "POST", url)
+    return await _ask(context, "POST", url, patience)
 
 
-async def _ask(context: ToolContext, method: str, url: str) -> Any:
+async def _ask(context: ToolContext, method: str, url: str, patience: float) -> Any:
     headers = {"Idempotency-Key": context.idempotency_key}
-    async with http.client(timeout_seconds=2.0, headers=headers) as client:
-        return (await client.request(method, url)).json()
+    limit = httpx.Timeout(15, read=patience if context.attempt == 1 else 15)
+    async with http.client(headers=headers) as client:
+        return (await client.request(method, url, timeout=limit)).json()
