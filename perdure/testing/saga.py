@@ -101,6 +101,7 @@ class _World(DyingWorld):
         self._bookings = bookings
         self._model = _Booker()
         self._begun = False
+        self._late, self.late = self.late, None
         self._outcome: Any = None
         self._open: dict[str, Any] = {}
         self._looked_at = (-1, -1)
@@ -131,7 +132,7 @@ class _World(DyingWorld):
         """What ends the run has come: from here on points count, and the first request is late."""
         if not self._begun:
             self._begun = self.watching = True
-            self.sent = 0
+            self.late, self.sent = self._late, 0
 
     def _to_its_end(self) -> None:
         answered: set[str] = set()

@@ -460,9 +460,33 @@ def test_absent_after_it_settled_is_proof_of_an_idempotent_call() -> None:
     assert made.listed()["not_completed"] == ["call"]
 
 
-@pytest.mark.parametrize(("settle", "listed"), [(SETTLE, "in_doubt"), (0, "not_completed")])
-def test_absent_while_ending_is_proof_once_it_settled(settle: float, listed: str) -> None:
+@pytest.mark.parametrize("settle", [SETTLE, 0])
+def test_absent_while_ending_is_proof_once_it_settled(settle: float) -> None:
     made = unknown("idempotent", True, settle_seconds=settle)
     made.control("cancel")
     made.answer(made.command(verb="query"), "absent")
-    assert made.listed()[listed] == ["call"]
+    if settle:  # the request may be on its way: it is asked about once more
+        assert made.status == "running"
+        made.timer("act/1")
+        made.answer(made.command(verb="query"), "absent")
+    assert made.listed()["not_completed"] == ["call"]
+
+
+TIMED_OUT = {"kind": "transient", "code": "read_timeout", "message": "no answer"}
+
+
+def test_an_idempotent_call_that_timed_out_while_ending_is_asked_about_if_it_can_be() -> None:
+    """It is not called again; without an answer nobody could tell whether there is one to undo."""
+    made = calling("idempotent", True)
+    made.control("cancel")
+    made.answer(made.command(verb="call"), "failed", error=TIMED_OUT)
+    assert verbs(made)[-1] == "query 1"
+    made.answer(made.command(verb="query"), "succeeded", result=1, adopted=True)
+    assert made.listed()["completed"] == ["call"]
+
+
+def test_an_idempotent_call_that_timed_out_while_ending_is_else_in_doubt() -> None:
+    made = calling("idempotent")
+    made.control("cancel")
+    made.answer(made.command(verb="call"), "failed", error=TIMED_OUT)
+    assert made.listed()["in_doubt"] == ["call"]

@@ -172,18 +172,23 @@ def on_failure(
     if kind == "unknown" and action.effect != "read_only":
         on_unknown(decision, action, error, extra, actor)
         return
+    ended = closing(run, action)
     if (
         kind == "transient"
         and may_have_happened(action.effect, error)
-        and effects.effect_now(run, action, decision.now) == "external"
-    ):  # the key has run out: to call again could be a second effect
+        and (
+            effects.effect_now(run, action, decision.now) == "external"
+            or (ended and action.has_query)
+        )
+    ):  # the key has run out: to call again could be a second effect; or the run ends: it is not
+        # called again, and only a query can tell whether there is something to undo
         on_unknown(decision, action, {**error, "kind": "unknown"}, extra, actor)
         return
     ambiguous = still_ambiguous(action, error)
     if action.kind == "model" and kind == "model_invalid":
         model_loop.unusable(decision, action, error, extra, actor)
         return
-    if not closing(run, action):
+    if not ended:
         policy = policy_of(run, action)
         tries = (
             models.tries(run, action, policy.attempts)
@@ -298,7 +303,9 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
     settled = (action.queried_at or 0) >= settled_at(action)
     if action.status == "in_doubt" and not settled:
         return _late(action)
-    if effects.effect_now(run, action, decision.now) == "external" and not settled:
+    ended = closing(run, action)
+    once = ended or effects.effect_now(run, action, decision.now) == "external"
+    if once and not settled:
         error = {
             "kind": "unknown",
             "code": "absent",
@@ -307,7 +314,7 @@ def _absent(decision: Decision, action: Action, message: ActionResult) -> Refusa
         data = {"n": action.n, "attempt": action.attempt, "error": error}
         decision.emit("action_unknown", {**data, "due": max(decision.now, settled_at(action))})
         return None
-    if closing(run, action):
+    if ended:
         data = {"n": action.n, "reason": "it had not happened", "proven": settled}
         decision.emit("action_cancelled", data, _actor(message))
     elif action.attempt >= policy_of(run, action).attempts:  # it never arrives: not for ever
