@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FAST := not kafka and not chaos and not browser and not soak and not simulation
 
 .PHONY: install demo test fast check chaos failover soak simulate bench clean
 
@@ -18,13 +19,14 @@ demo: install
 	$(BIN)/perdure demo
 
 fast: install
-	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak and not simulation"
+	$(BIN)/python -m pytest -q -m "$(FAST)"
 
-# Slow parts last: what has no broker, what has one, what kills.
+# What has a broker waits most of the time: what has none runs beside it, and is printed after it.
+# What kills comes last, alone.
 test: install check
-	$(BIN)/python -m pytest -q -m "not kafka and not chaos and not browser and not soak and not simulation"
-	$(BIN)/python -m pytest -q -m "simulation and not soak"
-	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"
+	@nice -n 10 sh -c '$(BIN)/python -m pytest -q -m "$(FAST)" && $(BIN)/python -m pytest -q -m "simulation and not soak"' > .fast-tests.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest -q -m "(kafka or browser) and not chaos and not soak"; with=$$?; \
+	wait $$beside; without=$$?; cat .fast-tests.log; test $$with -eq 0 && test $$without -eq 0
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
 
 # All that kills and stops, the long parts too (about half an hour), then the failover figures.

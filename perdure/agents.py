@@ -202,28 +202,25 @@ def check_tools(agents: list[AgentSpec], tools: dict[str, ToolSpec]) -> list[str
 
 
 def _named_by_tools(agent: AgentSpec, tools: dict[str, ToolSpec]) -> list[str]:
-    """A fallback or an undoing that nobody serves would be missed when it is needed."""
+    """A fallback or an undoing that could never be called would be missed when it is needed."""
     problems = []
     for name in agent.tools:
         spec = tools.get(name)
-        for what in ("fallback", "compensate"):
-            other = None if spec is None else getattr(spec, what)
-            if (
-                what == "fallback"
-                and other is not None
-                and spec is not None
-                and spec.effect == "idempotent"
-            ):
+        if spec is None:
+            continue
+        where = f"agents.{agent.name}.tools: {name}"
+        for what, other in (("fallback", spec.fallback), ("compensate", spec.compensate)):
+            if other is not None and other not in tools:
                 problems.append(
-                    f"agents.{agent.name}.tools: {name} is idempotent, and has a fallback that would never "
-                    "be called (a second delivery of its call may yet happen): leave it out, or declare "
-                    "the tool external"
+                    f"{where} names {other} as its {what}, and no worker announces it{_near(other, tools)}"
                 )
-            elif other is not None and other not in tools:
-                problems.append(
-                    f"agents.{agent.name}.tools: {name} names {other} as its {what}, and no worker "
-                    f"announces it{_near(other, tools)}"
-                )
+        if spec.fallback == name:
+            problems.append(f"{where} names itself as its fallback: name another tool")
+        elif spec.fallback is not None and spec.effect == "idempotent":
+            problems.append(
+                f"{where} is idempotent, and has a fallback that would never be called (a second "
+                "delivery of its call may yet happen): leave it out, or declare the tool external"
+            )
     return problems
 
 

@@ -296,10 +296,21 @@ def test_a_notice_that_can_not_be_sent_is_said(tmp_path: Path, notify: str, told
     assert told in problem
 
 
-def test_a_fallback_that_nobody_serves_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"fallback": "loook"}, "look names loook as its fallback, and no worker announces it"),
+        ({"compensate": "gone"}, "look names gone as its compensate, and no worker announces it"),
+        ({"fallback": "look"}, "look names itself as its fallback"),
+        ({"fallback": "put", "effect": "idempotent"}, "has a fallback that would never be called"),
+    ],
+)
+def test_a_tool_that_could_never_be_called_is_said(
+    tmp_path: Path, spec: dict[str, Any], told: str
+) -> None:
     """It would be missed when it is needed."""
     file = tmp_path / "agents.yaml"
     file.write_text("agents: {a: {tools: [look]}}\n")
-    look = ToolSpec(name="look", fallback="loook", compensate="look")
-    (problem,) = check_tools(read_agents(file)[0], {"look": look})
-    assert "look names loook as its fallback, and no worker announces it" in problem
+    announced = {"look": ToolSpec(name="look", **spec), "put": ToolSpec(name="put")}
+    (problem,) = check_tools(read_agents(file)[0], announced)
+    assert told in problem

@@ -7,11 +7,19 @@ A failure names one seed; ``run(seed)`` repeats it. The invariants are those of 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perdure.schemas.records import ActionResult, BudgetPolicy, Person, RetryPolicy, Window
+from perdure.schemas.records import (
+    ActionResult,
+    BudgetPolicy,
+    ModelSpec,
+    Person,
+    RetryPolicy,
+    Window,
+)
 from perdure.streams.core.decide.decision import Decision
 from perdure.streams.core.decide.inputs import Timer
 from perdure.streams.core.events import EVENT_TYPES
@@ -21,6 +29,7 @@ from .outside import Outside
 
 PEOPLE = ["ann", "bob", "uma", "eve"]
 WORDS = ["approve", "modify", "reject", "answer", "retry", "mark_done", "mark_not_done", "extend", "cancel_run"]  # fmt: skip
+_AMOUNT = {"type": "object", "properties": {"amount": {}}}
 STATUSES = ["started", "progress", "succeeded", "failed", "unknown", "absent", "running", "cancelled"]  # fmt: skip
 
 
@@ -31,6 +40,9 @@ class Random:
         self.chance = random.Random(seed)
         self.outside = Outside(self.chance)
         self.world = self._world()
+        self.keyless = set(self.world.tools)
+        if seed % 2:
+            self._stand_ins(random.Random(f"{seed}/stand-ins"))
         self.taken = 0
         self.checked = 0
         self.shown: dict[int, Any] = {}
@@ -92,9 +104,31 @@ class Random:
         made.summary = ""  # the outside answers, or does not
         return made
 
+    def _stand_ins(self, chance: random.Random) -> None:
+        """Fallback tools and models, older results, and few things that may go wrong in a row."""
+        tools = self.world.tools
+        spares = {"spare_r": "read_only", "spare_i": "idempotent", "spare_e": "external"}
+        for name in ("look", "put", "putq", "pay", "payq", "risky"):
+            tools[name].parameters = _AMOUNT if chance.random() < 0.8 else {}
+            if chance.random() < 0.4:
+                tools[name].key = ["amount"]
+                self.keyless.discard(name)
+            if chance.random() < 0.6:
+                others = [other for other in (*spares, "put", "pay") if other != name]
+                tools[name].fallback = chance.choice(others)
+        tools["look"].stale_ok_seconds = chance.choice([None, 1, 100, 10_000])
+        for name, effect in spares.items():
+            asks = chance.choice(["never", "always"])
+            tools[name] = tool(name, effect, parameters=_AMOUNT, approval=asks, timeout_seconds=10)
+        spec = self.world.agents["demo"]
+        spec.handover_after = chance.choice([1, 2, 3, 20])
+        spec.retry = RetryPolicy(attempts=chance.choice([1, 3]))
+        spare = ModelSpec(provider="scripted", name="m2", replies=[])
+        spec.fallback_models = chance.choice([[], [spare]])
+
     def _plan(self) -> list[PlanStep]:
         steps: list[PlanStep] = []
-        names = [name for name in self.world.tools if name != "undo"]
+        names = self.world.agents["demo"].tools
         for n in range(self.chance.randint(1, 7)):
             earlier = [step.id for step in steps]
             wanted: list[str] | None = self.chance.sample(
@@ -330,17 +364,31 @@ class Random:
         }
         for action_id, times in self.outside.effects.items():
             assert times <= 1, f"{action_id} happened {times} times"
+        run = self.world.run
+        adopted = {f"r1/{n}" for n in range(1, run.header.next_action) if run.action(n).twin}
         for record in made.completed:
-            if record["effect"] != "read_only" and record["action_id"] not in by_hand:
+            if record["effect"] != "read_only" and record["action_id"] not in by_hand | adopted:
                 assert self.outside.effects[record["action_id"]] == 1, record
         for record in made.not_completed:
             assert self.outside.effects[record["action_id"]] == 0, record
+        self._keys()
+
+    def _keys(self) -> None:
+        """A declared key has one effect, whoever had it; every other key is one call's."""
         keys: dict[str, str] = {}
         for command in self.world.sent:
             assert keys.setdefault(command.action_id, command.idempotency_key) == (
                 command.idempotency_key
             )
-        assert len(set(keys.values())) == len(keys)
+        run, effects = self.world.run, self.outside.effects
+        once: Counter[str] = Counter()
+        for action_id, key in keys.items():
+            action = run.action(int(action_id.split("/")[1]))
+            once[key] += 1 if action.target in self.keyless else 0
+            instead = action.replaced_by
+            happened = effects[action_id] + (effects[f"r1/{instead}"] if instead else 0)
+            once[f"{key} happened"] += happened
+        assert all(times <= 1 for times in once.values()), once
 
 
 def run(seed: int) -> Random:

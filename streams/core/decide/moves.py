@@ -362,13 +362,14 @@ def _fallback(
     decision: Decision, action: Action, spec: ToolSpec, ambiguous: bool
 ) -> tuple[ToolSpec, Any] | None:
     """The tool named to take over, and those of the arguments that it has parameters for."""
-    if spec.fallback is None or action.stands_for is not None:
+    name = spec.fallback
+    if name is None or name == action.target or action.stands_for is not None:
         return None
     if action.effect == "idempotent" or (ambiguous and action.effect != "read_only"):
         # It may have happened, or yet happen: of an idempotent call a second delivery may be on
         # its way, which no ledger bars. Then another tool must not do it too.
         return None
-    other = decision.lookup.tool(spec.fallback) or decision.run.start.tools.get(spec.fallback)
+    other = decision.lookup.tool(name) or decision.run.start.tools.get(name)
     if other is None:
         return None
     given = decision.lookup.value(action.arguments) or {}
