@@ -31,8 +31,8 @@ def dumps(**task: object) -> bytes:
 
 def test_ready_line_names_every_role(up: Up) -> None:
     assert up.ready["ready"] is True
-    assert set(up.ready["pids"]) == {"kafka", "engine", "worker"}
-    for role in ("engine", "worker"):
+    assert set(up.ready["pids"]) == {"kafka", "engine", "worker", "views"}
+    for role in ("engine", "worker", "views"):
         (pid,) = up.ready["pids"][role]
         assert role in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
