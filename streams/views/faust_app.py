@@ -143,6 +143,11 @@ class ViewsApp:
             self.failure = error
             log.error("the views' Faust app has ended: %r", error)
         finally:
+            left = asyncio.all_tasks(loop)  # Faust leaves waits of its own behind
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
     async def _serve(self) -> None:

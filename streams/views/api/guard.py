@@ -74,6 +74,8 @@ class Guard:
                 if error.status < 400:
                     raise
                 response = problem(_http(error))
+                if "Allow" in error.headers:
+                    response.headers["Allow"] = error.headers["Allow"]
             except Exception:
                 log.exception("%s %s", request.method, request.path)
                 text = "this could not be answered: see the log of the views"

@@ -60,6 +60,9 @@ def _path(name: str, pattern: str | None = None) -> dict[str, Any]:
 
 
 def _query(name: str, schema: dict[str, Any], text: str = "") -> dict[str, Any]:
+    """An empty parameter is one that is left out."""
+    if "pattern" in schema or schema.get("type") in ("integer", "number"):
+        schema = {"anyOf": [{"const": ""}, schema]}
     return {"name": name, "in": "query", "schema": schema, "description": text}
 
 
@@ -71,7 +74,7 @@ _RUN_ID: Final = _path("run_id", _ID)
 _APPROVAL: Final = _path("approval", r"^a[1-9][0-9]{0,8}$")
 _LIMIT: Final = _query("limit", _whole(1, 200))
 _CURSOR: Final = _query("cursor", _TEXT, "`next` of the page before")
-_FLAG: Final = {"enum": ["0", "1"]}
+_FLAG: Final = {"enum": ["", "0", "1"]}
 _TIME: Final = _whole(0, 10**15)
 
 
@@ -113,6 +116,10 @@ def _post(
     }
 
 
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 _DECISION: Final = {
     **_object(
         ["decision"],
@@ -122,12 +129,12 @@ _DECISION: Final = {
                 "extend", "cancel_run",
             ]
         },
-        reason={"type": "string", "maxLength": 20000},
-        arguments=_FREE,
+        reason=_or_null({"type": "string", "maxLength": 20000}),
+        arguments=_or_null(_FREE),
         answer=_ANY,
-        budget=_ref("Budget"),
-        digest=_TEXT,
-        request_id={"type": "string", "minLength": 1, "maxLength": 500},
+        budget=_or_null(_ref("Budget")),
+        digest=_NULLABLE_TEXT,
+        request_id=_or_null({"type": "string", "minLength": 1, "maxLength": 500}),
     ),
     "additionalProperties": False,
 }  # fmt: skip
@@ -135,12 +142,12 @@ _CONTROL: Final = {
     **_object(
         ["command"],
         command={"enum": ["cancel", "pause", "resume", "message", "extend", "retry", "release"]},
-        request_id={"type": "string", "minLength": 1, "maxLength": 500},
-        reason={"type": "string", "maxLength": 20000},
-        expected_version=_whole(0, 2**53),
+        request_id=_or_null({"type": "string", "minLength": 1, "maxLength": 500}),
+        reason=_or_null({"type": "string", "maxLength": 20000}),
+        expected_version=_or_null(_whole(0, 2**53)),
         compensate={"type": "boolean"},
         content=_ANY,
-        budget=_ref("Budget"),
+        budget=_or_null(_ref("Budget")),
     ),
     "additionalProperties": False,
 }

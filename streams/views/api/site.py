@@ -75,8 +75,9 @@ class Site:
         app.router.add_post("/api/logout", self.logout)
         app.router.add_get("/api/health", self.health)
         app.router.add_get("/api/changes", self.stream)
-        app.router.add_get("/api/{tail:.*}", self.nothing)
-        app.router.add_get("/{tail:.*}", self.page)
+        # Not one path for everything: a method that a path of the API does not take must be told.
+        for path in ("/", "/{file}", "/page/{file}", "/runs/{run}", "/approvals/{run}/{approval}"):
+            app.router.add_get(path, self.page)
 
     # --- health -----------------------------------------------------------------------------
 
@@ -196,17 +197,12 @@ class Site:
     async def openapi(self, request: web.Request) -> web.Response:
         return raw_answer(_DOCUMENT)
 
-    async def nothing(self, request: web.Request) -> web.Response:
-        raise web.HTTPNotFound
-
     async def page(self, request: web.Request) -> web.StreamResponse:
         """A file by its very name, else the page itself: it knows its own paths."""
-        name = request.match_info["tail"]
-        if name.startswith("page/"):
-            name = name.removeprefix("page/")
+        name = request.match_info.get("file", "")
         path = self._files.get(name)
         if path is None:
-            if "." in name.rpartition("/")[2] and not name.startswith(("runs/", "approvals/")):
+            if "." in name:
                 raise web.HTTPNotFound
             path = self._files.get("index.html")
         if path is None:
