@@ -17,7 +17,7 @@ from ..changes import Changes
 from ..ports import Histories, Watch
 from .guard import COOKIE, ROUTED, set_headers
 from .openapi import document
-from .requests import Problem, answer, body_of, raw_answer, viewer
+from .requests import Problem, answer, body_of, checked, raw_answer, viewer
 from .routing import Routing
 
 log = logging.getLogger("perdure.views")
@@ -199,6 +199,9 @@ class Site:
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         """A file by its very name, else the page itself: it knows its own paths."""
+        for part, rule in (("run", "run_id"), ("approval", "approval")):
+            if part in request.match_info:
+                checked(rule, request.match_info[part])
         name = request.match_info.get("file", "")
         path = self._files.get(name)
         if path is None:
