@@ -197,6 +197,7 @@ class ViewsApp:
         for name in TABLES:
             self._tables[name] = self._table(app, name)
         self._tables[RUNS].on_recover(self._recovered)
+        app.on_partitions_assigned.connect(self._assigned)
         events = self._topic(app, topics.EVENTS)
         outcomes = self._topic(app, topics.OUTCOMES)
 
@@ -311,12 +312,20 @@ class ViewsApp:
         store = self._tables[name].data
         yield from store._visible_items(store._db_for_partition(partition))
 
-    async def _recovered(self) -> None:
-        """The tables are as their changelogs are: bring the index to the same partitions."""
+    async def _assigned(self, app: Any, assigned: Any, **kwargs: Any) -> None:
+        """What another process holds now is no longer ours to show."""
+        self._keep()
+
+    def _keep(self) -> set[int]:
         topic = self.settings.topic_prefix + topics.changelog(RUNS)
         held = {tp.partition for tp in self._app.assignor.assigned_actives() if tp.topic == topic}
-        self._index.keep_partitions(held)
         self._loaded &= held
+        self._index.keep_partitions(held)
+        return held
+
+    async def _recovered(self) -> None:
+        """The tables are as their changelogs are: bring the index to the same partitions."""
+        held = self._keep()
         for partition in sorted(held - self._loaded):
             rows = (_rows.decode(raw) for _, raw in self._items(RUNS, partition))
             self._index.put(partition, rows)

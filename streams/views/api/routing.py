@@ -16,6 +16,9 @@ from .requests import Problem
 
 log = logging.getLogger("perdure.views")
 
+_PATIENCE = ClientTimeout(total=8, connect=2)
+"""A process that was killed is known as a holder until its session ends: lists must not hang on it."""
+
 _NOT_YET = Problem(
     503, "moving", "this run's partition is on its way to another view process: ask again"
 )
@@ -28,7 +31,7 @@ class Routing:
 
     async def start(self, app: web.Application) -> None:
         # Peers only: whatever proxy the environment names is not between our own processes.
-        self._session = ClientSession(timeout=ClientTimeout(total=20), trust_env=False)
+        self._session = ClientSession(timeout=_PATIENCE, trust_env=False)
 
     async def stop(self, app: web.Application) -> None:
         if self._session is not None:
@@ -88,4 +91,7 @@ class Routing:
             raise _NOT_YET from error
         if found.status != 200:
             raise Problem(503, "moving", f"the view process at {address} answers {found.status}")
-        return msgspec.json.decode(body)
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise _NOT_YET from error
