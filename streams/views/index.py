@@ -28,7 +28,9 @@ CREATE TABLE outcomes (run_id TEXT PRIMARY KEY, part INTEGER, complete INTEGER) 
 CREATE TABLE quarantined (run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX by_time ON runs (updated_at DESC, run_id);
 CREATE INDEX by_status ON runs (status, updated_at DESC, run_id);
-CREATE INDEX by_agent ON runs (agent, status, updated_at DESC, run_id);
+CREATE INDEX by_agent ON runs (agent, updated_at DESC, run_id);
+CREATE INDEX by_agent_status ON runs (agent, status, updated_at DESC, run_id);
+CREATE INDEX by_title ON runs (title, run_id);
 CREATE INDEX by_user ON runs (user_id, updated_at DESC, run_id);
 CREATE INDEX by_session ON runs (session_id, updated_at DESC, run_id);
 CREATE INDEX by_tenant ON runs (tenant, updated_at DESC, run_id);
@@ -158,7 +160,8 @@ class Index:
             total = int(self._db.execute(counted, values).fetchone()[0])
             if query.after is not None:
                 at, run_id = query.after
-                where.append("(updated_at < ? OR (updated_at = ? AND run_id > ?))")
+                # the first condition is what an index can start from
+                where.append("updated_at <= ? AND (updated_at < ? OR run_id > ?)")
                 values += [at, at, run_id]
                 condition = f" WHERE {' AND '.join(where)}"
             found = self._db.execute(
@@ -291,7 +294,10 @@ def _conditions(query: Query, now: int) -> tuple[list[str], list[Any]]:
         words = [f"%{_escaped(word)}%" for word in query.q.lower().split()[:8]]
         if words:
             every = " AND ".join(["title LIKE ? ESCAPE '!'"] * len(words))
-            where.append(f"((run_id >= ? AND run_id < ?) OR ({every}))")
+            where.append(
+                "run_id IN (SELECT run_id FROM runs WHERE run_id >= ? AND run_id < ? UNION ALL"
+                f" SELECT run_id FROM runs INDEXED BY by_title WHERE {every})"
+            )
             values += [query.q, query.q + "\U0010ffff", *words]
     if query.stuck_before is not None:
         where.append(f"status IN {_MOVING} AND paused = 0 AND updated_at < ? AND busy_until <= ?")
