@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import faust
 import msgspec
@@ -35,10 +35,9 @@ log = logging.getLogger("perdure.views")
 
 BATCH: Final = 2_000
 WITHIN_SECONDS: Final = 0.1
-RUNS, HISTORY, OUTCOMES = "views.runs", "views.history", "views.outcomes"
-TABLES: Final = (RUNS, HISTORY, OUTCOMES)
-"""The tables, by the processor names of their changelogs (`agent.<name>.changelog`)."""
-GROUP: Final = "views"
+TABLES: Final = topics.VIEW_TABLES
+RUNS, HISTORY, OUTCOMES = TABLES
+GROUP: Final = topics.VIEWS
 _STORE: Final[Mapping[str, Any]] = {
     "driver": "rocksdict",
     # Faust's own defaults suit one table on a server: 2 GB of cache for each.
@@ -197,7 +196,7 @@ class ViewsApp:
         for name in TABLES:
             self._tables[name] = self._table(app, name)
         self._tables[RUNS].on_recover(self._recovered)
-        app.on_partitions_assigned.connect(self._assigned)
+        app.on_partitions_assigned.connect(cast("Any", self._assigned))
         events = self._topic(app, topics.EVENTS)
         outcomes = self._topic(app, topics.OUTCOMES)
 
@@ -312,7 +311,7 @@ class ViewsApp:
         store = self._tables[name].data
         yield from store._visible_items(store._db_for_partition(partition))
 
-    async def _assigned(self, app: Any, assigned: Any, **kwargs: Any) -> None:
+    async def _assigned(self, app: Any, *given: Any, **named: Any) -> None:
         """What another process holds now is no longer ours to show."""
         self._keep()
 

@@ -43,5 +43,5 @@ class _Collector:
 
 def registry_of(index: Index, projector: Projector, histories: Histories) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_Collector(index, projector, histories))  # type: ignore[arg-type]
+    registry.register(_Collector(index, projector, histories))
     return registry
