@@ -47,7 +47,7 @@ check: install
 	@mkdir -p .mypy/perdure && cd .mypy/perdure && ln -sfn ../../streams ../../schemas ../../connectors ../../perdure/* .
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p perdure.schemas -p perdure.streams.core -p perdure.streams.runtime -p perdure.connectors
+	$(BIN)/mypy -p perdure.schemas -p perdure.streams.core -p perdure.streams.runtime -p perdure.streams.views -p perdure.connectors
 
 # Many seeds of the simulated world: what takes the night.
 simulate: install

@@ -89,6 +89,18 @@ class Settings(BaseSettings):
         ge=0,
         description="two hosts not reached within this: the worker is offline; 0: never",
     )
+    tokens_file: Path | None = Field(
+        None,
+        description="who may call the views: a JSON object {token_sha256, user, roles} a line",
+    )
+    page_url: str | None = Field(
+        None, description="where people reach the page; questions carry a link to it"
+    )
+    stuck_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="a run that ought to move and has not for so long is shown as stuck",
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )

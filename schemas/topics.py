@@ -130,6 +130,9 @@ def worker(queue: str) -> str:
 
 
 PROCESSORS = (ENGINE, *map(worker, QUEUES))
+VIEWS = "views"
+VIEW_TABLES = ("views.runs", "views.history", "views.outcomes")
+"""The tables of the views, as processors: each has a changelog, all are read by the group `VIEWS`."""
 
 
 def all_topics(

@@ -58,6 +58,21 @@ def up(
     ] = None,
     engines: Annotated[int, typer.Option("--engines", min=1, help="engine processes")] = 1,
     workers: Annotated[int, typer.Option("--workers", min=1, help="worker processes")] = 1,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="port of the page (8600 or the next free; 0: any)"
+        ),
+    ] = None,
+    views: Annotated[
+        bool, typer.Option("--views/--no-views", help="serve the page and its API")
+    ] = True,
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokens-file", help="who may call the page; left out: whoever is on this machine"
+        ),
+    ] = None,
     fsync: Annotated[
         bool,
         typer.Option(
@@ -78,6 +93,7 @@ def up(
         **flags(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
             instance_id=instance_id, partitions=partitions, log_level=log_level,
+            tokens_file=tokens_file,
         )
     )  # fmt: skip
     deployment = Deployment(
@@ -88,6 +104,8 @@ def up(
         kafka_port=kafka_port,
         engines=engines,
         workers=workers,
+        views=views,
+        port=port,
     )
     console.guarded(lambda: body(deployment, as_json))
 
@@ -114,7 +132,7 @@ def engine(
             instance_id=instance_id, partitions=partitions, metrics_port=metrics_port, log_level=log_level,
         )
     )  # fmt: skip
-    console.guarded(lambda: run_engine(made))
+    console.guarded(lambda: run_engine(made, url=made.page_url))
 
 
 @app.command()
@@ -144,6 +162,56 @@ def worker(
         )
     )  # fmt: skip
     console.guarded(lambda: run_worker(made, tool_paths(list(tools or [])), queues))
+
+
+@app.command()
+def views(
+    port: Annotated[
+        int,
+        typer.Option("--port", min=0, max=65535, help="port of the page and its API (0: any free)"),
+    ] = 8600,
+    host: Annotated[str, typer.Option("--host", help="address to serve on")] = "127.0.0.1",
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="where the other view processes reach this one"),
+    ] = None,
+    tokens_file: Annotated[
+        Path | None, typer.Option("--tokens-file", help="who may call: see `perdure keys token`")
+    ] = None,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="no tokens: whoever is on this machine has every role")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="make the tables anew from agent.events first")
+    ] = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+    data_dir: DataDir = None,
+    instance_id: Instance = None,
+    partitions: Partitions = None,
+    metrics_port: Metrics = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Serve the page and the HTTP API: what runs do, what waits for people.
+
+    Only reads the log; it can be stopped, deleted and made anew at any time.
+
+    Example: perdure views --tokens-file tokens.jsonl --bootstrap-servers kafka:9092
+
+    Example: perdure views --dev --rebuild
+    """
+    from .views import run_views
+
+    made = console.connected(
+        **flags(
+            bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
+            instance_id=instance_id, partitions=partitions, metrics_port=metrics_port,
+            log_level=log_level, tokens_file=tokens_file,
+        )
+    )  # fmt: skip
+    console.guarded(
+        lambda: run_views(made, host=host, port=port, dev=dev, rebuild=rebuild, url=url)
+    )
 
 
 @app.command()

@@ -76,7 +76,7 @@ def on_a_deployment(
             instance_id="bench",
         )
         deployment = Deployment(
-            settings, tools=["perdure.cli.bench_tools"], agents=None, kafka_port=0
+            settings, tools=["perdure.cli.bench_tools"], agents=None, kafka_port=0, views=False
         )
         try:
             deployment.start()

@@ -203,6 +203,7 @@ def demo(*, kills: bool, keep: bool, as_json: bool, data_dir: Path | None) -> No
             tools=[str(EXAMPLE / "tools.py")],
             agents=EXAMPLE / model,
             environment=services.environment(),
+            views=keep,
         )
         code = 1
         try:

@@ -16,6 +16,28 @@ app.add_typer(keys_app, name="keys")
 
 
 @keys_app.command()
+def token(
+    user: Annotated[str, typer.Argument(metavar="NAME", help="whose token it is")],
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="viewer, operator or approver (repeatable; viewer)"),
+    ] = None,
+    tokens_file: Annotated[
+        Path | None, typer.Option("--tokens-file", help="where the entry is added")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a bearer token for the page and its API; the file keeps only its SHA-256.
+
+    Example: perdure keys token ann --role approver --tokens-file tokens.jsonl
+    """
+    from .tokens import token as body
+
+    made = console.settings(**flags(tokens_file=tokens_file))
+    console.guarded(lambda: body(made, user, role or ["viewer"], as_json))
+
+
+@keys_app.command()
 def create(
     approver: Annotated[str, typer.Argument(metavar="NAME", help="the approver")],
     directory: Annotated[

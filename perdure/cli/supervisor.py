@@ -40,6 +40,8 @@ class Role:
     deaths: int = 0
     again_at: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
+    awaited: bool = True
+    """Whether the deployment is ready only when this role is."""
 
     @property
     def pid(self) -> int | None:
@@ -83,7 +85,13 @@ class Supervisor:
         self.roles: list[Role] = []
         self._stopping = False
 
-    def add(self, name: str, *arguments: str, environment: dict[str, str] | None = None) -> Role:
+    def add(
+        self,
+        name: str,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        awaited: bool = True,
+    ) -> Role:
         """A role under this deployment's settings, started at once."""
         made = self.settings
         common = [
@@ -95,7 +103,9 @@ class Supervisor:
         common += ["--topic-prefix", made.topic_prefix, "--instance-id", self._identity(name)]
         common += ["--partitions", str(made.partitions), "--log-level", made.log_level]
         passed = {"PERDURE_DRAIN_SECONDS": str(made.drain_seconds), **(environment or {})}
-        role = Role(name, [name, *common, *arguments], free_port(), environment=passed)
+        role = Role(
+            name, [name, *common, *arguments], free_port(), environment=passed, awaited=awaited
+        )
         role.start()
         self.roles.append(role)
         return role
@@ -144,7 +154,8 @@ class Supervisor:
         while time.monotonic() < deadline:
             check()
             self.look()
-            if all(role.process is not None and role.ready() for role in self.roles):
+            waited = [role for role in self.roles if role.awaited]
+            if all(role.process is not None and role.ready() for role in waited):
                 return True
             time.sleep(0.05)
         return False

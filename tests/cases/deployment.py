@@ -97,7 +97,16 @@ class Deployment:
         """``tools``: files beside those of the cases; ``environment``: what those need."""
         settings = self.directory / "agents.yaml"
         settings.write_text(yaml.safe_dump({"people": people or {}, "agents": agents}))
-        command = [sys.executable, "-m", "perdure", "up", "--json", "--log-level", "INFO"]
+        command = [
+            sys.executable,
+            "-m",
+            "perdure",
+            "up",
+            "--json",
+            "--no-views",
+            "--log-level",
+            "INFO",
+        ]
         command += ["--tools", str(HERE / "tools.py"), "--agents", str(settings), *self.where]
         for file in tools:
             command += ["--tools", str(file)]

@@ -262,7 +262,10 @@ def test_a05_that_what_ran_is_what_was_shown_is_seen_from_the_record(desk: Desk)
     assert digest(ran) == question["digest"]
 
 
-@pytest.mark.parametrize("name", inputs.ids("Z01"))
+BY_RECORD = [name for name in inputs.ids("Z01") if "records" in inputs.of(name)]
+
+
+@pytest.mark.parametrize("name", BY_RECORD)
 def test_z01_a_name_that_may_not_decide_is_refused_and_kept(desk: Desk, name: str) -> None:
     approval_id = pending(desk)
     (verdict,) = send(desk, name, approval_id)

@@ -28,7 +28,7 @@ HERE_IDS = {
     "state store": ["D01", "D05", "D06"],
     "large payloads": ["L01", "L02"],
     "timers/clock": ["C01"],
-    "security": ["Z01"],
+    "security": ["Z01", "Z02"],
     "context window": ["W01", "W02"],
     "model API quirks": ["Q01", "Q02", "Q03", "Q04", "Q05", "Q07"],
     "tool/MCP quirks": ["X01"],
@@ -71,6 +71,7 @@ ELSEWHERE = {
         "tests/schemas/test_schemas_signing.py::test_another_persons_key_proves_nothing",
         "tests/cluster/test_acls.py::test_connectors_answer_and_people_ask",
     ],
+    "Z02": ["tests/views/test_api.py::test_a_wrong_parameter_is_named"],
     "K02": [
         f"{LOOP}.py::test_results_stand_in_the_order_of_the_calls_whatever_order_they_arrive_in"
     ],

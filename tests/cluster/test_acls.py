@@ -34,6 +34,7 @@ def test_connectors_answer_and_people_ask() -> None:
 def test_a_changelog_is_its_processors_own() -> None:
     assert roles("Write", table.changelog("engine")) == {"engine"}
     assert roles("Write", table.changelog("worker.tools")) == {"worker"}
+    assert roles("Write", table.changelog("views.runs")) == {"views"}
 
 
 def test_every_topic_has_a_reader_and_a_writer() -> None:

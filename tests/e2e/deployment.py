@@ -32,6 +32,8 @@ class Up:
             "perdure",
             "up",
             "--json",
+            "--port",
+            "0",
             "--kafka-port",
             "0",
             "--log-level",

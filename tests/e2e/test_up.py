@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+
+from tests.kafka.world import until
 
 from .deployment import Up
 
@@ -31,8 +36,8 @@ def dumps(**task: object) -> bytes:
 
 def test_ready_line_names_every_role(up: Up) -> None:
     assert up.ready["ready"] is True
-    assert set(up.ready["pids"]) == {"kafka", "engine", "worker"}
-    for role in ("engine", "worker"):
+    assert set(up.ready["pids"]) == {"kafka", "engine", "worker", "views"}
+    for role in ("engine", "worker", "views"):
         (pid,) = up.ready["pids"][role]
         assert role in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
@@ -186,6 +191,50 @@ def test_same_task_again_is_ignored_and_another_one_is_a_conflict(up: Up) -> Non
     up.produce("agent.tasks", task, task, dumps(task_id="twice", agent="counter", input="another"))
     assert up.outcome("twice")["result"] == "letters: 3"
     assert up.dead(b'"another"')["reason"] == "conflict"
+
+
+def test_the_page_shows_a_run_and_takes_a_decision(up: Up) -> None:
+    """The local user needs no token, and is not the task's user."""
+    up.produce("agent.tasks", dumps(task_id="web-1", agent="payer", input={"amount": 251}))
+    up.question("web-1".__eq__)
+    with httpx.Client(base_url=up.ready["url"], trust_env=False, timeout=20) as page:
+        shown = until(lambda: row(page, "web-1", "waiting_approval"), "the run waits")
+        (waits,) = shown["waiting_for"]
+        (asked,) = [
+            each
+            for each in page.get("/api/approvals").json()["approvals"]
+            if each["run_id"] == "web-1"
+        ]
+        assert (asked["approval_id"], asked["title"], asked["may_decide"]) == (
+            waits["approval_id"],
+            "Pay 251",
+            True,
+        )
+        assert asked["url"] == f"{up.ready['url']}/approvals/web-1/a1"
+        sent = page.post("/api/approvals/web-1/a1/decisions", json={"decision": "approve"})
+        verdict = page.get(f"/api/verdicts/web-1/{sent.json()['request_id']}", params={"wait": 20})
+        assert verdict.json()["accepted"] is True
+        until(lambda: row(page, "web-1", "done"), "the run is done")
+        until(lambda: page.get("/api/runs/web-1").json()["outcome"], "its outcome")
+        health = page.get("/api/health").json()
+        assert set(health["processors"]) == {"engine", "worker.tools", "worker.models", "views"}
+        assert {each["name"] for each in page.get("/api/tools").json()["tools"]} >= {"pay", "look"}
+        kill_views(up)
+        until(lambda: row(page, "web-1", "done"), "it is shown again", 40)
+
+
+def row(page: httpx.Client, run_id: str, status: str) -> Any:
+    try:
+        found = page.get("/api/runs", params={"q": run_id})
+    except httpx.TransportError:
+        return None
+    rows = found.json().get("runs") or [None]
+    return rows[0] if rows[0] and rows[0]["status"] == status else None
+
+
+def kill_views(up: Up) -> None:
+    (pid,) = up.ready["pids"]["views"]
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_killed_deployment_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""The body of ``perdure views``: the tables, the HTTP API and the page, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import signal
+import sys
+import uuid
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.settings import Settings
+
+from . import parent
+from .console import FAILED, USAGE, client, leave, say
+
+if TYPE_CHECKING:
+    from perdure.streams.views.access import Caller
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+NEXT_PORTS: Final = 20
+"""So many ports after a taken default one are tried by `perdure up`."""
+
+
+def run_views(
+    settings: Settings, *, host: str, port: int, dev: bool, rebuild: bool, url: str | None = None
+) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    parent.follow()
+    access_of = _access(settings, host, dev)
+    # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt.
+    for name in ("aiokafka", "faust", "mode"):
+        level = settings.log_level if settings.log_level == "DEBUG" else "CRITICAL"
+        logging.getLogger(name).setLevel(level)
+    warnings.filterwarnings(
+        "ignore", category=DeprecationWarning, module=r"(faust|mode|aiokafka)\b"
+    )
+    directory = settings.data_dir / "views" / settings.instance_id
+    partitions = _prepare(settings, directory, rebuild)
+    asyncio.run(_serve(settings, directory, partitions, host, port, access_of, url))
+
+
+def _access(settings: Settings, host: str, dev: bool) -> Any:
+    from perdure.streams.views.access import ROLES, Access, BadTokens, Caller
+
+    from .terminal import user_name
+
+    local: Caller | None = None
+    if dev:
+        if host not in LOOPBACK:
+            leave(USAGE, f"--dev lets everybody in and serves on loopback only, not on {host}")
+        local = Caller(user_name() or "local", frozenset(ROLES), dev=True)
+    elif settings.tokens_file is None:
+        leave(
+            USAGE,
+            "who may call? give --tokens-file FILE (`perdure keys token NAME` makes an entry), or --dev "
+            "on your own machine",
+        )
+    try:
+        return Access(None if dev else settings.tokens_file, local)
+    except BadTokens as error:
+        leave(USAGE, str(error))
+
+
+def _prepare(settings: Settings, directory: Path, rebuild: bool) -> int:
+    """Topics are there, and what lies in the directory was made of these changelogs."""
+    from perdure.schemas import topics
+    from perdure.streams.cluster.anew import delete_topics, forget_group
+    from perdure.streams.cluster.topics import ensure_topics
+    from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.views.faust_app import GROUP, TABLES
+
+    conf, prefix = settings.client_conf(), settings.topic_prefix
+    processors = (*topics.PROCESSORS, *TABLES)
+    if rebuild:
+        say("perdure views: the tables are made anew from agent.events")
+        forget_group(conf, topics.group_id(prefix, GROUP))
+        delete_topics(conf, [prefix + topics.changelog(name) for name in TABLES])
+        shutil.rmtree(directory, ignore_errors=True)
+    ensure_topics(conf, prefix, settings.partitions, processors=processors)
+    admin = ConfluentKafka(settings.runtime()).admin()
+    names = [topics.changelog(name) for name in TABLES]
+    ids = dict(admin.topic_ids([topics.EVENTS, *names]).result())
+    directory.mkdir(parents=True, exist_ok=True)
+    noted = directory / "made_of.json"
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(noted.read_text()) == ids:
+            return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
+    # Tables of other topics, made anew under the same names: what is here is not theirs.
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    noted.write_text(json.dumps(ids))
+    return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
+
+
+async def _serve(
+    settings: Settings,
+    directory: Path,
+    partitions: int,
+    host: str,
+    port: int,
+    access: Any,
+    url: str | None,
+) -> None:
+    from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.views.answers import Answers
+    from perdure.streams.views.api.server import Parts, Server
+    from perdure.streams.views.board import Board
+    from perdure.streams.views.changes import Changes
+    from perdure.streams.views.faust_app import AppSettings, ViewsApp
+    from perdure.streams.views.index import Index
+    from perdure.streams.views.metrics import registry_of
+    from perdure.streams.views.projections.rows import Row
+    from perdure.streams.views.table_histories import TableHistories
+    from perdure.topics_reader import Scanner
+    from perdure.view_feeds import ClientDoor, Feed, KafkaWatch
+
+    index = Index()
+    told: list[Changes] = []
+
+    def changed(rows: Sequence[Row]) -> None:
+        for changes in told:
+            changes.runs(row.run_id for row in rows)
+
+    def asked(approval_id: str, is_open: bool) -> None:
+        for changes in told:
+            changes.approval(approval_id, is_open)
+
+    board = Board(asked)
+    listening = _Listening(host, port)
+    own = url or f"http://{_address(host)}:{listening.port}"
+    app = ViewsApp(
+        AppSettings(
+            settings.bootstrap_servers or "",
+            directory,
+            partitions,
+            settings.topic_prefix,
+            settings.kafka,
+            own,
+        ),
+        index,
+        changed,
+    )
+    histories = TableHistories(app, own)
+    answers = Answers(index, histories, board, settings.stuck_seconds)
+    told.append(Changes(uuid.uuid4().hex[:8], index.shown, answers.stats))
+    feed = Feed(Scanner(settings.client_conf(), settings.topic_prefix), board, index)
+
+    def key_of(approver: str) -> tuple[Path, bool]:
+        from .keys import private_key_of
+
+        return private_key_of(settings, approver), settings.signing_key is not None
+
+    admin = ConfluentKafka(settings.runtime()).admin()
+    parts = Parts(
+        answers=answers,
+        histories=histories,
+        door=ClientDoor(client(settings), key_of),
+        watch=KafkaWatch(admin, settings.topic_prefix),
+        changes=told[0],
+        access=access,
+        registry=registry_of(index, app.projector, histories),
+        # A page of another host must not reach a server that trusts everybody on this machine.
+        hosts=LOOPBACK if host in LOOPBACK else None,
+    )
+    server = Server(parts, listening.socket)
+    metrics = None
+    if settings.metrics_port is not None:
+        metrics = Server(parts, _Listening("127.0.0.1", settings.metrics_port).socket, bare=True)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    feed.start()
+    app.start()
+    await server.start()
+    if metrics is not None:
+        await metrics.start()
+    say(f"views {settings.instance_id}: serving {own} from {settings.bootstrap_servers}")
+    failed = await _until(stop, app)
+    say(f"views {settings.instance_id}: stopping")
+    feed.stop()
+    await server.stop()
+    if metrics is not None:
+        await metrics.stop()
+    await asyncio.to_thread(app.stop)
+    if failed:
+        leave(FAILED, f"the views have ended: {app.failure!r}")
+    sys.stderr.flush()
+
+
+async def _until(stop: asyncio.Event, app: Any) -> bool:
+    """Until somebody asks for the end (False), or the Faust app has ended by itself (True)."""
+    while not stop.is_set():
+        if not app.alive():
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 0.5)
+    return False
+
+
+def _address(host: str) -> str:
+    """Under which others reach us: they can't call 0.0.0.0."""
+    if host in ("0.0.0.0", "::"):
+        import socket
+
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
+
+
+class _Listening:
+    """A bound port, so that its number is known before anything else starts."""
+
+    def __init__(self, host: str, port: int) -> None:
+        import socket
+
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.socket(kind, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self.socket.bind((host, port))
+        except OSError as error:
+            leave(FAILED, f"--port {port}: {error.strerror}; choose another, or 0 for any")
+        self.port: int = self.socket.getsockname()[1]

@@ -1,0 +1,191 @@
+"""What a view process reads and writes beside its Faust app: small topics, the door, the lag."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.client import Client, SubmitError
+from perdure.schemas import signing, topics
+from perdure.schemas.canonical import parse
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import ApprovalDecision, ControlRequest, Task, Verdict
+from perdure.streams.runtime.errors import KafkaUnreachable, Unanswered
+from perdure.streams.runtime.ports import Admin, Spot
+from perdure.streams.views.board import Board
+from perdure.streams.views.index import Index
+from perdure.streams.views.ports import Unavailable
+
+from .topics_reader import ClientError, NoTopic, Scanner, Unreachable
+
+log = logging.getLogger("perdure.views")
+
+_AGAIN_SECONDS: Final = 1.0
+_QUARANTINE: Final = b"q/"
+
+
+class Feed:
+    """Follows the small compacted topics into the board, and quarantine flags into the index.
+
+    The flags stand in the engine's changelog alone (``q/<run>``), so that is followed too; nothing
+    else of it is looked at.
+    """
+
+    def __init__(self, scanner: Scanner, board: Board, index: Index) -> None:
+        self._scanner = scanner
+        self._board = board
+        self._index = index
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        for name, work in (("board", self._follow_board), ("quarantines", self._follow_flags)):
+            threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _keep_on(self, work: Callable[[], None]) -> None:
+        while not self._stopped.is_set():
+            try:
+                work()
+            except (Unreachable, NoTopic, ClientError) as error:
+                log.warning("reading again in %g s: %s", _AGAIN_SECONDS, error)
+            self._stopped.wait(_AGAIN_SECONDS)
+
+    def _follow_board(self) -> None:
+        names = [topics.PENDING, topics.CATALOG, topics.BREAKERS]
+        for raw in self._scanner.scan(names, follow=True):
+            if self._stopped.is_set():
+                return
+            if raw is None:
+                self._board.caught_up.set()
+            else:
+                self._board.take(raw.topic, raw.key, raw.value)
+
+    def _follow_flags(self) -> None:
+        for raw in self._scanner.scan([topics.changelog(topics.ENGINE)], follow=True):
+            if self._stopped.is_set():
+                return
+            if raw is None or raw.key is None or not raw.key.startswith(_QUARANTINE):
+                continue
+            run_id = raw.key.removeprefix(_QUARANTINE).decode("utf-8", "replace")
+            if "/" not in run_id:  # the flag itself, not a record parked behind it
+                self._index.quarantine(run_id, raw.value is not None)
+
+
+class ClientDoor:
+    """The write path: the public topics, by the public client.
+
+    ``key_of`` gives the file of the key that signs for an approver, and whether it may be the door's
+    own (an entry of the approvers' JWKS under each name it may sign for).
+    """
+
+    def __init__(self, client: Client, key_of: Callable[[str], tuple[Path, bool]]) -> None:
+        self._client = client
+        self._key_of = key_of
+
+    def submit(self, task: Task) -> str:
+        try:
+            return self._client.submit([task], timeout=20)[0]
+        except (SubmitError, Unreachable) as error:
+            raise Unavailable(str(error)) from error
+
+    def decide(self, decision: ApprovalDecision) -> str:
+        try:
+            return self._client.decide(self._signed(decision), timeout=20)
+        except (SubmitError, Unreachable) as error:
+            raise Unavailable(str(error)) from error
+
+    def control(self, request: ControlRequest) -> str:
+        try:
+            return self._client.control(request, timeout=20)
+        except (SubmitError, Unreachable) as error:
+            raise Unavailable(str(error)) from error
+
+    def verdict(self, run_id: str, request_id: str, wait: float) -> Verdict | None:
+        try:
+            return self._client.verdict(run_id, request_id, timeout=max(wait, 0.5))
+        except (NoTopic, Unreachable, ClientError) as error:
+            raise Unavailable(str(error)) from error
+
+    def _signed(self, decision: ApprovalDecision) -> ApprovalDecision:
+        path, doors_own = self._key_of(decision.approver)
+        if decision.digest is None or not path.exists():
+            if doors_own and not path.exists():
+                raise Unavailable(f"the door's signing key {path} is not there")
+            return decision
+        try:
+            key = parse(path.read_bytes())
+            if not doors_own and key.get("approver") != decision.approver:
+                return decision
+            return signing.sign(decision, key, time.time_ns() // 1_000_000)
+        except (OSError, RecordError, signing.BadKeys, AttributeError) as error:
+            raise Unavailable(f"the door's key {path} can't sign: {error}") from error
+
+
+_ENGINE: Final = (
+    topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED,
+)  # fmt: skip
+
+
+class KafkaWatch:
+    """How far each group is behind, by its committed offsets.
+
+    Offsets are no records: the marker at the end of a transaction takes one, so a lag of one on a
+    partition that is written in transactions is shown as none.
+    """
+
+    def __init__(self, admin: Admin, prefix: str, queues: tuple[str, ...] = topics.QUEUES) -> None:
+        self._admin = admin
+        self._prefix = prefix
+        self._groups: dict[str, tuple[str, ...]] = {
+            topics.ENGINE: _ENGINE,
+            **{topics.worker(queue): (topics.commands(queue),) for queue in queues},
+            "views": (topics.EVENTS, topics.OUTCOMES),
+        }
+
+    def look(self) -> dict[str, Any]:
+        try:
+            return self._look()
+        except (KafkaUnreachable, Unanswered) as error:
+            raise Unavailable(f"Kafka does not say how far the processors are: {error}") from error
+
+    def _look(self) -> dict[str, Any]:
+        names = [*{name for group in self._groups.values() for name in group}, topics.DEAD_LETTERS]
+        counts = self._admin.partition_counts(names)
+        spots = {name: [Spot(name, n) for n in range(counts.get(name, 0))] for name in names}
+        every = [spot for each in spots.values() for spot in each]
+        ends, starts = self._admin.ends(every), self._admin.starts(every)
+        asked = {
+            processor: self._admin.committed(
+                topics.group_id(self._prefix, processor),
+                [spot for name in group for spot in spots[name]],
+                False,
+            )
+            for processor, group in self._groups.items()
+        }
+        last, first = ends.result(), starts.result()
+        lag: dict[str, int] = {}
+        processors: dict[str, Any] = {}
+        for processor, group in self._groups.items():
+            known = asked[processor].result()
+            behind = 0
+            for name in group:
+                for spot in spots[name]:
+                    at = known[spot].offset if spot in known else first.get(spot, 0)
+                    left = max(last.get(spot, 0) - max(at, first.get(spot, 0)), 0)
+                    left = 0 if left == 1 else left
+                    lag[name] = lag.get(name, 0) + left
+                    behind += left
+            processors[processor] = {"behind": behind, "started": bool(known)}
+        dead = sum(last.get(s, 0) - first.get(s, 0) for s in spots[topics.DEAD_LETTERS])
+        return {
+            "lag": lag,
+            "processors": processors,
+            "dead_letters": dead,
+            "oldest_task_age_seconds": 0.0 if not lag.get(topics.TASKS) else None,
+        }

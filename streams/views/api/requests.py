@@ -1,0 +1,174 @@
+"""What came over HTTP, checked: ids, numbers, bodies; and the errors that say what to do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+from perdure.schemas import codec
+from perdure.schemas.canonical import parse
+from perdure.schemas.errors import RecordError
+from perdure.schemas.records import ID_PATTERN, NAME_PATTERN, USER_ID_PATTERN
+
+from ..access import Caller
+from ..projections.exact import NotExact, inward, outward
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_BODY: Final = 4_000_000
+CALLER: Final = web.RequestKey("caller", Caller)
+_json = msgspec.json.Encoder()
+
+
+class Problem(Exception):
+    """An answer that is an error: status, code, and a sentence that says what to do."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+def bad(message: str, code: str = "bad_request") -> Problem:
+    return Problem(400, code, message)
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """JSON whose integers a browser can hold."""
+    return web.Response(
+        body=_json.encode(outward(value)), status=status, content_type="application/json"
+    )
+
+
+def raw_answer(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def problem(found: Problem) -> web.Response:
+    return answer({"error": {"code": found.code, "message": found.message}}, found.status)
+
+
+_RULES: Final = {
+    "run_id": (ID_PATTERN, "a run's id is 1 to 200 letters, digits and - _ . : @ ~, not . or .."),
+    "agent": (NAME_PATTERN, "an agent's name is 1 to 60 letters, digits and _ - ."),
+    "user_id": (USER_ID_PATTERN, "a user's id is 1 to 200 letters, digits and - _ . : @"),
+    "session_id": (ID_PATTERN, "a session's id is 1 to 200 letters, digits and - _ . : @ ~"),
+    "tenant": (USER_ID_PATTERN, "a tenant is 1 to 200 letters, digits and - _ . : @"),
+    "approver": (USER_ID_PATTERN, "an approver is 1 to 200 letters, digits and - _ . : @"),
+    "approval": (r"^a[1-9][0-9]{0,8}$(?!\n)", "a question is a1, a2, ... of its run"),
+    "kind": (r"^[a-z_]{1,30}$(?!\n)", "a kind is a word such as action or handover"),
+}
+
+
+def checked(rule: str, value: str) -> str:
+    """The value if the one rule for such ids allows it. Raises `Problem` (400)."""
+    pattern, sentence = _RULES[rule]
+    if not re.match(pattern, value):
+        raise bad(sentence, "bad_id")
+    return value
+
+
+def in_path(request: web.Request, name: str, rule: str) -> str:
+    return checked(rule, request.match_info[name])
+
+
+def word(request: web.Request, name: str) -> str | None:
+    """A query parameter that is an id of its name's kind; None where it is not given."""
+    value = request.query.get(name)
+    return None if not value else checked(name, value)
+
+
+def number(
+    request: web.Request, name: str, default: int | None, least: int, most: int
+) -> int | None:
+    value = request.query.get(name)
+    if value is None or value == "":
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,18}", value) or not least <= int(value) <= most:
+        raise bad(f"{name} must be a whole number from {least} to {most}")
+    return int(value)
+
+
+def flag(request: web.Request, name: str) -> bool:
+    value = request.query.get(name, "")
+    if value not in ("", "0", "1"):
+        raise bad(f"{name} must be 1, or left out")
+    return value == "1"
+
+
+def cursor_of(place: tuple[int, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def place_of(request: web.Request) -> tuple[int, str] | None:
+    """Where the page before ended. Raises `Problem` (400)."""
+    text = request.query.get("cursor")
+    if not text:
+        return None
+    try:
+        if len(text) > 1000:
+            raise ValueError
+        at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if isinstance(at, bool) or not isinstance(at, int) or abs(at) > 2**62:
+            raise ValueError
+        return at, checked("run_id", run_id)
+    except (ValueError, TypeError, RecursionError, Problem):
+        raise bad("the cursor is none that was given here: start again without it") from None
+
+
+async def body_of(request: web.Request) -> dict[str, Any]:
+    """The JSON object that was sent. Raises `Problem` (400, 413, 415)."""
+    if request.content_type != "application/json":
+        raise Problem(415, "not_json", "send JSON, with Content-Type: application/json")
+    raw = await request.content.read(MAX_BODY + 1) if request.can_read_body else b""
+    while len(raw) <= MAX_BODY and not request.content.at_eof():
+        raw += await request.content.read(MAX_BODY + 1 - len(raw))
+    if len(raw) > MAX_BODY:
+        raise Problem(413, "too_large", f"at most {MAX_BODY} bytes are taken")
+    try:
+        value = inward(parse(raw))
+    except (RecordError, NotExact) as error:
+        raise bad(str(error), "not_json") from None
+    except RecursionError:
+        raise bad("nested too deep", "too_deep") from None
+    if not isinstance(value, dict):
+        raise bad("must be a JSON object", "not_an_object")
+    return value
+
+
+def record(value: dict[str, Any], kind: type[T]) -> T:
+    """A typed record. Raises `Problem` (400) naming the field."""
+    try:
+        return codec.convert(value, kind)
+    except RecordError as error:
+        raise bad(str(error), "bad_record") from None
+
+
+def caller(request: web.Request) -> Caller:
+    return request[CALLER]
+
+
+def needs(role: str) -> Callable[[web.Request], Caller]:
+    """Who calls, if they have that role. Raises `Problem` (403)."""
+
+    def check(request: web.Request) -> Caller:
+        found = caller(request)
+        if not found.may(role):
+            text = (
+                f"this needs the role {role}, and {found.user} has {', '.join(sorted(found.roles))}"
+            )
+            raise Problem(403, "forbidden", text)
+        return found
+
+    return check
+
+
+viewer = needs("viewer")
+operator = needs("operator")
+approver = needs("approver")

@@ -1,0 +1,223 @@
+"""The page, its sign-in, the live stream, health, metrics and the description of the API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiohttp import ClientError, ClientTimeout, web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ..access import Access
+from ..changes import Changes
+from ..ports import Histories, Watch
+from .guard import COOKIE, ROUTED, set_headers
+from .openapi import document
+from .requests import Problem, answer, body_of, checked, raw_answer, viewer
+from .routing import Routing
+
+log = logging.getLogger("perdure.views")
+
+PAGE: Final = Path(__file__).parent.parent / "page"
+_NO_PAGE: Final = (
+    "<!doctype html><title>Perdure</title><p>Perdure's API is here: see /openapi.json.</p>"
+)
+_KINDS: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".ico": "image/x-icon",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+    ".json": "application/json",
+}
+_LOOK_SECONDS: Final = 2.0
+_COMMENT_SECONDS: Final = 15.0
+
+
+class Site:
+    def __init__(
+        self,
+        access: Access,
+        histories: Histories,
+        watch: Watch,
+        changes: Changes,
+        routing: Routing,
+        registry: CollectorRegistry,
+        page: Path = PAGE,
+    ) -> None:
+        self._access = access
+        self._histories = histories
+        self._watch = watch
+        self._changes = changes
+        self._routing = routing
+        self._registry = registry
+        self._files = {
+            path.name: path
+            for path in (page.iterdir() if page.is_dir() else ())
+            if path.suffix in _KINDS and path.is_file()
+        }
+        self._looked: tuple[float, dict[str, Any]] | None = None
+        self._looking = asyncio.Lock()
+        self._streams: set[asyncio.Task[Any]] = set()
+
+    def add(self, app: web.Application) -> None:
+        app.router.add_get("/live", self.live)
+        app.router.add_get("/ready", self.ready)
+        app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/openapi.json", self.openapi)
+        app.router.add_post("/api/login", self.login)
+        app.router.add_post("/api/logout", self.logout)
+        app.router.add_get("/api/health", self.health)
+        app.router.add_get("/api/changes", self.stream)
+        # Not one path for everything: a method that a path of the API does not take must be told.
+        for path in ("/", "/{file}", "/page/{file}", "/runs/{run}", "/approvals/{run}/{approval}"):
+            app.router.add_get(path, self.page)
+
+    # --- health -----------------------------------------------------------------------------
+
+    async def live(self, request: web.Request) -> web.Response:
+        return answer({"ok": True})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        ready = self._histories.ready()
+        return answer({"ok": ready, "views": self._histories.instances()}, 200 if ready else 503)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        text = generate_latest(self._registry)
+        kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=text, headers=kind)
+
+    async def health(self, request: web.Request) -> web.Response:
+        viewer(request)
+        async with self._looking:  # whoever asks meanwhile gets the same answer
+            now = time.monotonic()
+            if self._looked is None or now - self._looked[0] > _LOOK_SECONDS:
+                loop = asyncio.get_running_loop()
+                seen = await loop.run_in_executor(None, self._watch.look)
+                self._looked = (time.monotonic(), seen)
+        shown = {
+            "ready": self._histories.ready(),
+            **self._looked[1],
+            "views": self._histories.instances(),
+        }
+        return answer(shown)
+
+    # --- sign-in ----------------------------------------------------------------------------
+
+    async def login(self, request: web.Request) -> web.Response:
+        token = (await body_of(request)).get("token")
+        who = self._access.caller(token if isinstance(token, str) else None)
+        if who is None:
+            raise Problem(401, "bad_token", "that token is not known here")
+        response = answer({"user": who.user, "roles": sorted(who.roles), "dev": who.dev})
+        if isinstance(token, str) and not who.dev:
+            response.set_cookie(
+                COOKIE, token, httponly=True, samesite="Strict", secure=request.secure, path="/"
+            )
+        return response
+
+    async def logout(self, request: web.Request) -> web.Response:
+        response = answer({})
+        response.del_cookie(COOKIE, path="/")
+        return response
+
+    # --- live changes -----------------------------------------------------------------------
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        viewer(request)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.headers["X-Accel-Buffering"] = "no"
+        set_headers(response)
+        await response.prepare(request)
+        queue, missed = self._changes.join(request.headers.get("Last-Event-ID"))
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        others: list[asyncio.Task[None]] = []
+        if ROUTED not in request.headers:
+            others = [
+                asyncio.ensure_future(self._follow(request, each, queue))
+                for each in self._histories.others()
+            ]
+        try:
+            await response.write(b"retry: 2000\n\n" + b"".join(missed))
+            while True:
+                try:
+                    made = await asyncio.wait_for(queue.get(), _COMMENT_SECONDS)
+                except TimeoutError:
+                    await response.write(b": still here\n\n")
+                    continue
+                if made is None:
+                    await response.write(self._changes.reset())
+                    break
+                await response.write(made)
+        except (ConnectionResetError, asyncio.CancelledError):
+            pass
+        finally:
+            self._changes.leave(queue)
+            self._streams.discard(task)
+            for each in others:
+                each.cancel()
+        return response
+
+    async def _follow(
+        self, request: web.Request, address: str, queue: asyncio.Queue[bytes | None]
+    ) -> None:
+        """Another process's changes into this reader's queue, without their ids: they resume here."""
+        headers = self._routing.headers(request)
+        while True:
+            try:
+                async with self._routing.session.get(
+                    f"{address}/api/changes", headers=headers, timeout=ClientTimeout(sock_read=60)
+                ) as found:
+                    held: list[bytes] = []
+                    async for line in found.content:
+                        if line.startswith((b"event: run", b"event: approval", b"data: ")):
+                            held.append(line)
+                        elif not line.strip():
+                            if len(held) == 2:
+                                queue.put_nowait(b"".join(held) + b"\n")
+                            held = []
+            except (ClientError, TimeoutError, OSError, ValueError):
+                pass
+            await asyncio.sleep(1)
+
+    def close_streams(self) -> None:
+        for task in list(self._streams):
+            task.cancel()
+
+    # --- the page ---------------------------------------------------------------------------
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        return raw_answer(_DOCUMENT)
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """A file by its very name, else the page itself: it knows its own paths."""
+        for part, rule in (("run", "run_id"), ("approval", "approval")):
+            if part in request.match_info:
+                checked(rule, request.match_info[part])
+        name = request.match_info.get("file", "")
+        path = self._files.get(name)
+        if path is None:
+            if "." in name:
+                raise web.HTTPNotFound
+            path = self._files.get("index.html")
+        if path is None:
+            return web.Response(text=_NO_PAGE, content_type="text/html")
+        body = await asyncio.get_running_loop().run_in_executor(None, path.read_bytes)
+        response = web.Response(body=body, content_type=_KINDS[path.suffix], charset=_charset(path))
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def _charset(path: Path) -> str | None:
+    return "utf-8" if path.suffix in (".html", ".js", ".css", ".json") else None
+
+
+_DOCUMENT: Final = msgspec.json.encode(document())

@@ -1,0 +1,31 @@
+"""Faust's Kafka driver, reading committed records only.
+
+Faust's driver picks `read_committed` in exactly-once mode alone, and no setting changes it. Read
+otherwise, a view would show what the engine has rolled back, and take the true event of the same
+version for one it has seen already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+
+
+class _CommittedThread(AIOKafkaConsumerThread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Read when the consumer starts its fetcher; a test with an aborted event guards it.
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+
+class _CommittedConsumer(Consumer):
+    def _new_consumer_thread(self) -> Any:
+        return _CommittedThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class CommittedTransport(Transport):
+    """Install with ``app.transport = CommittedTransport(app.conf.broker, app)``."""
+
+    Consumer = _CommittedConsumer

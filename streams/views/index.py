@@ -1,0 +1,315 @@
+"""The lists: rows of this process's partitions in memory, so that a page of 100,000 runs costs little.
+
+Made anew from the tables at each start; it holds nothing that they do not. SQLite because it
+filters, orders and counts outside Python's lock; one connection, one lock around it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from perdure.schemas.records import Outcome
+
+from .projections import rows
+from .projections.rows import Row
+
+_SCHEMA: Final = """
+CREATE TABLE runs (
+  run_id TEXT PRIMARY KEY, part INTEGER, version INTEGER, agent TEXT, user_id TEXT, session_id TEXT,
+  tenant TEXT, status TEXT, paused INTEGER, updated_at INTEGER, busy_until INTEGER, title TEXT, row BLOB
+) WITHOUT ROWID;
+CREATE TABLE outcomes (run_id TEXT PRIMARY KEY, part INTEGER, complete INTEGER) WITHOUT ROWID;
+CREATE TABLE quarantined (run_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX by_time ON runs (updated_at DESC, run_id);
+CREATE INDEX by_status ON runs (status, updated_at DESC, run_id);
+CREATE INDEX by_agent ON runs (agent, updated_at DESC, run_id);
+CREATE INDEX by_agent_status ON runs (agent, status, updated_at DESC, run_id);
+CREATE INDEX by_title ON runs (title, run_id);
+CREATE INDEX by_user ON runs (user_id, updated_at DESC, run_id);
+CREATE INDEX by_session ON runs (session_id, updated_at DESC, run_id);
+CREATE INDEX by_tenant ON runs (tenant, updated_at DESC, run_id);
+CREATE INDEX by_part ON runs (part);
+"""
+_MOVING: Final = ("running", "compensating")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which runs: every field narrows. ``after`` is the place of the last run of the page before."""
+
+    status: Sequence[str] = ()
+    agent: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    tenant: str | None = None
+    since: int | None = None
+    until: int | None = None
+    q: str | None = None
+    stuck_before: int | None = None
+    """Runs that ought to move, wait for nothing later than now, and have not since this (ms)."""
+    quarantined: bool = False
+    limit: int = 50
+    after: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    total: int = 0
+
+
+class Index:
+    """Rows by run, and what is counted over them."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._db.executescript(_SCHEMA)
+        self._lock = threading.Lock()
+        self._minutes: dict[int, list[float]] = {}
+        self._calls: dict[str, list[int]] = {}
+        self._last: dict[str, tuple[int, int]] = {}
+
+    # --- written by the projection ----------------------------------------------------------
+
+    def put(self, part: int, changed: Iterable[Row]) -> None:
+        """Rows of a partition, in place of what was known of these runs."""
+        with self._lock:
+            self._db.execute("BEGIN")
+            for row in changed:
+                old = self._row(row.run_id)
+                if old is not None:
+                    self._count(old, -1)
+                self._count(row, 1)
+                until = max((w.get("until") or 0 for w in row.waiting_for), default=0)
+                self._db.execute(
+                    "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    (
+                        row.run_id, part, row.version, row.agent, row.user_id, row.session_id,
+                        row.tenant, row.status, row.paused, row.updated_at, until,
+                        row.title.lower(), msgspec.msgpack.encode(row),
+                    ),
+                )  # fmt: skip
+            self._db.execute("COMMIT")
+
+    def put_outcome(self, part: int, run_id: str, outcome: Outcome | None) -> Row | None:
+        """How a run ended (None: it goes on); the row of a task that never became a run, if it is one."""
+        made = None
+        with self._lock:
+            if outcome is None:
+                self._db.execute("DELETE FROM outcomes WHERE run_id = ?", (run_id,))
+            else:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO outcomes VALUES (?,?,?)",
+                    (run_id, part, outcome.complete),
+                )
+                if outcome.version == 0 and self._row(run_id) is None:
+                    made = rows.refused(outcome)
+        if made is not None:
+            self.put(part, [made])
+        return made
+
+    def keep_partitions(self, parts: Iterable[int]) -> None:
+        """Forget the runs of every other partition: another process shows them now."""
+        kept = ",".join(str(int(part)) for part in parts) or "-1"
+        with self._lock:
+            gone = self._db.execute(f"SELECT row FROM runs WHERE part NOT IN ({kept})").fetchall()
+            for (raw,) in gone:
+                self._count(_decode(raw), -1)
+            for table in ("runs", "outcomes"):
+                self._db.execute(f"DELETE FROM {table} WHERE part NOT IN ({kept})")
+
+    def quarantine(self, run_id: str, is_so: bool) -> None:
+        with self._lock:
+            if is_so:
+                self._db.execute("INSERT OR REPLACE INTO quarantined VALUES (?)", (run_id,))
+            else:
+                self._db.execute("DELETE FROM quarantined WHERE run_id = ?", (run_id,))
+
+    def _row(self, run_id: str) -> Row | None:
+        found = self._db.execute("SELECT row FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return None if found is None else _decode(found[0])
+
+    def _count(self, row: Row, sign: int) -> None:
+        for minute, counts in row.minutes.items():
+            known = self._minutes.setdefault(minute, [0.0] * 6)
+            for place, value in enumerate(counts):
+                known[place] += sign * value
+            if not any(abs(value) > 1e-9 for value in known):
+                del self._minutes[minute]
+        for tool, (calls, failures, at, failed) in row.calls.items():
+            sums = self._calls.setdefault(tool, [0, 0])
+            sums[0] += sign * calls
+            sums[1] += sign * failures
+            if at >= self._last.get(tool, (0, 0))[0]:
+                self._last[tool] = (at, failed)
+
+    # --- read by the API --------------------------------------------------------------------
+
+    def find(self, query: Query, now: int) -> Page:
+        """A page, newest first, and how many there are in all."""
+        where, values = _conditions(query, now)
+        condition = f" WHERE {' AND '.join(where)}" if where else ""
+        with self._lock:
+            counted = f"SELECT COUNT(*) FROM runs{condition}"
+            total = int(self._db.execute(counted, values).fetchone()[0])
+            if query.after is not None:
+                at, run_id = query.after
+                # the first condition is what an index can start from
+                where.append("updated_at <= ? AND (updated_at < ? OR run_id > ?)")
+                values += [at, at, run_id]
+                condition = f" WHERE {' AND '.join(where)}"
+            found = self._db.execute(
+                "SELECT row, (SELECT complete FROM outcomes o WHERE o.run_id = runs.run_id),"
+                " EXISTS (SELECT 1 FROM quarantined z WHERE z.run_id = runs.run_id)"
+                f" FROM runs{condition} ORDER BY updated_at DESC, run_id LIMIT ?",
+                [*values, query.limit],
+            ).fetchall()
+        return Page([_shown(*each) for each in found], total)
+
+    def row(self, run_id: str) -> Row | None:
+        with self._lock:
+            return self._row(run_id)
+
+    def shown(self, run_id: str) -> dict[str, Any] | None:
+        """One run's row as the API gives it."""
+        with self._lock:
+            row = self._row(run_id)
+            if row is None:
+                return None
+            complete = self._db.execute(
+                "SELECT complete FROM outcomes WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            held = self._db.execute("SELECT 1 FROM quarantined WHERE run_id = ?", (run_id,))
+            done = None if complete is None else bool(complete[0])
+            return rows.public(row, complete=done, quarantined=held.fetchone() is not None)
+
+    def totals(self, agent: str | None = None) -> dict[str, int]:
+        """Runs by status."""
+        only, values = ("", []) if agent is None else (" WHERE agent = ?", [agent])
+        with self._lock:
+            found = self._db.execute(
+                f"SELECT status, COUNT(*) FROM runs{only} GROUP BY status", values
+            ).fetchall()
+        return {status: int(count) for status, count in found}
+
+    def count(self, query: Query, now: int) -> int:
+        where, values = _conditions(query, now)
+        condition = f" WHERE {' AND '.join(where)}" if where else ""
+        with self._lock:
+            found = self._db.execute(f"SELECT COUNT(*) FROM runs{condition}", values).fetchone()
+        return int(found[0])
+
+    def rates(self, now: int) -> list[dict[str, Any]]:
+        """What happened in each of the last 60 minutes, the running one last."""
+        last = now // rows.MINUTE_MS
+        none = [0.0] * 6
+        with self._lock:
+            found = [
+                (minute, list(self._minutes.get(minute, none)))
+                for minute in range(last - rows.MINUTES_KEPT + 1, last + 1)
+            ]
+        names = ("started", "finished", "failed", "steps", "tokens")
+        return [
+            {
+                "at": minute * rows.MINUTE_MS,
+                **{name: round(counts[place]) for place, name in enumerate(names)},
+                "cost": round(counts[rows.COST], 9),
+            }
+            for minute, counts in found
+        ]
+
+    def calls(self) -> dict[str, dict[str, Any]]:
+        """Tool -> what was called of it: ``calls``, ``failures``, ``last_at`` (ms), ``last_status``."""
+        with self._lock:
+            sums, last = dict(self._calls), dict(self._last)
+        made = {}
+        for tool, (calls, failures) in sums.items():
+            at, failed = last.get(tool, (0, 0))
+            made[tool] = {
+                "calls": calls,
+                "failures": failures,
+                "last_at": at or None,
+                "last_status": ("failed" if failed else "ok") if at else None,
+            }
+        return made
+
+    def waiting(self) -> dict[str, int]:
+        """What runs wait for that no open question says: backoffs, breakers, models, by kind."""
+        found: dict[str, int] = {}
+        with self._lock:
+            raws = self._db.execute(
+                "SELECT row FROM runs WHERE busy_until > 0 AND status IN"
+                " ('running', 'waiting_approval', 'compensating')"
+            ).fetchall()
+        for (raw,) in raws:
+            for each in _decode(raw).waiting_for:
+                found[each["kind"]] = found.get(each["kind"], 0) + 1
+        return found
+
+    def size(self) -> int:
+        with self._lock:
+            return int(self._db.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+_decoder = msgspec.msgpack.Decoder(Row)
+
+
+def _decode(raw: bytes) -> Row:
+    return _decoder.decode(raw)
+
+
+def _shown(raw: bytes, complete: int | None, quarantined: int) -> dict[str, Any]:
+    done = None if complete is None else bool(complete)
+    return rows.public(_decode(raw), complete=done, quarantined=bool(quarantined))
+
+
+def _conditions(query: Query, now: int) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    if query.status:
+        where.append(f"status IN ({','.join('?' * len(query.status))})")
+        values += query.status
+    for name in ("agent", "user_id", "session_id", "tenant"):
+        wanted = getattr(query, name)
+        if wanted is not None:
+            where.append(f"{name} = ?")
+            values.append(wanted)
+    if query.since is not None:
+        where.append("updated_at >= ?")
+        values.append(query.since)
+    if query.until is not None:
+        where.append("updated_at <= ?")
+        values.append(query.until)
+    if query.q:
+        words = [f"%{_escaped(word)}%" for word in query.q.lower().split()[:8]]
+        if words:
+            every = " AND ".join(["title LIKE ? ESCAPE '!'"] * len(words))
+            where.append(
+                "run_id IN (SELECT run_id FROM runs WHERE run_id >= ? AND run_id < ? UNION ALL"
+                f" SELECT run_id FROM runs INDEXED BY by_title WHERE {every})"
+            )
+            values += [query.q, query.q + "\U0010ffff", *words]
+    if query.stuck_before is not None:
+        where.append(f"status IN {_MOVING} AND paused = 0 AND updated_at < ? AND busy_until <= ?")
+        values += [query.stuck_before, now]
+    if query.quarantined:
+        where.append("run_id IN (SELECT run_id FROM quarantined)")
+    return where, values
+
+
+def _escaped(word: str) -> str:
+    return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,128 @@
+"""Batches of agent.events into the tables: the only writer of rows and histories.
+
+A run's history is written before its row, and the row says how much of the history counts. So a
+process that dies between the two, and reads the batch again, writes the same place anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from perdure.schemas.records import RunEvent
+from perdure.streams.core.apply import BrokenHistory, follow
+from perdure.streams.core.state import Run
+
+from .projections import histories
+from .projections.rows import Row, advance
+
+FOLDED_BYTES: Final = 64_000_000
+"""Of events whose states are held in memory; what is not held is folded anew when it goes on."""
+
+
+class Tables(Protocol):
+    """One partition's tables."""
+
+    def row(self, run_id: str) -> Row | None: ...
+
+    def put_row(self, row: Row) -> None: ...
+
+    def chunk(self, run_id: str, number: int) -> bytes | None: ...
+
+    def put_chunk(self, run_id: str, number: int, chunk: bytes) -> None: ...
+
+
+def history(tables: Tables, row: Row, after: int = 0) -> list[RunEvent]:
+    """A run's events above version ``after`` as far as its row counts them."""
+    found: list[RunEvent] = []
+    for number in range(row.chunks):
+        chunk = tables.chunk(row.run_id, number)
+        if chunk is not None:
+            found += histories.events_in(chunk)
+    return [event for event in found if event.version > after] if after else found
+
+
+class Folded:
+    """States of the runs that last went on, within a bound of bytes."""
+
+    def __init__(self, most: int = FOLDED_BYTES) -> None:
+        self._most = most
+        self._held: OrderedDict[str, tuple[Run, int]] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, run_id: str) -> tuple[Run | None, int]:
+        """The state, which is the caller's from now on, and the bytes of events it stands for."""
+        found = self._held.pop(run_id, None)
+        if found is None:
+            return None, 0
+        self._bytes -= found[1]
+        return found
+
+    def put(self, run_id: str, run: Run, size: int) -> None:
+        self._held[run_id] = (run, size)
+        self._bytes += size
+        while self._bytes > self._most and len(self._held) > 1:
+            _, (_, gone) = self._held.popitem(last=False)
+            self._bytes -= gone
+
+
+class Projector:
+    """Owns nothing but the cache of states; the tables are the truth."""
+
+    def __init__(self, folded: Folded | None = None) -> None:
+        self._folded = Folded() if folded is None else folded
+        self.events = 0
+        self.bad = 0
+
+    def take(self, tables: Tables, raws: Sequence[bytes | None]) -> list[Row]:
+        """Records of one partition in their order; the rows that changed."""
+        runs: dict[str, list[tuple[RunEvent, bytes]]] = {}
+        for raw in raws:
+            event = None if raw is None else histories.event_of(raw)
+            if event is None or raw is None:
+                self.bad += 1
+                continue
+            self.events += 1
+            runs.setdefault(event.run_id, []).append((event, raw))
+        changed = []
+        for run_id, came in runs.items():
+            row = self._run(tables, run_id, came)
+            if row is not None:
+                changed.append(row)
+        return changed
+
+    def _run(self, tables: Tables, run_id: str, came: list[tuple[RunEvent, bytes]]) -> Row | None:
+        row = tables.row(run_id)
+        run, size = self._state(tables, row, run_id)
+        row, run, new = advance(row, run, (event for event, _ in came))
+        if row is not None and new:
+            fresh = {id(event) for event in new}
+            raws = [raw for event, raw in came if id(event) in fresh]
+            for chunk in histories.chunks(raws):
+                tables.put_chunk(run_id, row.chunks, chunk)
+                row.chunks += 1
+            tables.put_row(row)
+            size += sum(map(len, raws))
+        if run is not None:
+            self._folded.put(run_id, run, size)
+        return row if new else None
+
+    def _state(self, tables: Tables, row: Row | None, run_id: str) -> tuple[Run | None, int]:
+        run, size = self._folded.take(run_id)
+        if row is None or row.gap:
+            return None, 0
+        if run is not None and run.header.version == row.version:
+            return run, size
+        run = fold(history(tables, row))
+        return (run, row.version * 1000) if run and run.header.version == row.version else (None, 0)
+
+
+def fold(events: Sequence[RunEvent], run: Run | None = None) -> Run | None:
+    """The state of a history, or None where it has none that the core could make."""
+    try:
+        for event in events:
+            run = follow(run, event)
+    except (BrokenHistory, KeyError, TypeError, AttributeError, LookupError, ValueError):
+        return None
+    return run

@@ -1,0 +1,116 @@
+"""The line of a run: what the core says, whatever the batches are; nothing counts twice."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from perdure.schemas.records import RunEvent
+from perdure.streams.core.apply import fold
+from perdure.streams.core.policies.outcome import usage, waiting_for
+from perdure.streams.views.projections.rows import Row, public
+from perdure.streams.views.projector import Folded, Projector, history
+
+from .histories import NAMES, golden, raw
+from .world import DictTables
+
+
+def projected(events: list[RunEvent], size: int, projector: Projector | None = None) -> DictTables:
+    tables, made = DictTables(), projector or Projector()
+    for first in range(0, len(events), size):
+        made.take(tables, raw(events[first : first + size]))
+    return tables
+
+
+def row_of(tables: DictTables, run_id: str) -> Row:
+    row = tables.row(run_id)
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_row_says_what_the_core_says_after_every_event(name: str) -> None:
+    events = golden(name)
+    tables, projector = DictTables(), Projector()
+    for number, event in enumerate(events, 1):
+        projector.take(tables, raw([event]))
+        run = fold(golden(name)[:number])
+        assert run is not None
+        row = row_of(tables, event.run_id)
+        header = run.header
+        assert (row.status, row.paused, row.version) == (header.status, header.paused, number)
+        assert (row.steps_done, row.steps_total) == (header.steps_done, header.steps_total)
+        assert row.current_step == header.current_step
+        assert row.waiting_for == waiting_for(run)
+        assert row.usage == usage(run)
+        assert row.updated_at == header.updated_at
+        assert row.finished_at == header.finished_at
+        assert not row.gap
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_repeats_and_forgotten_states_change_nothing(name: str) -> None:
+    events = golden(name)
+    run_id = events[0].run_id
+    whole = row_of(projected(events, len(events)), run_id)
+    forgetful = Projector(Folded(most=0))
+    for size, projector in ((1, None), (7, None), (1, forgetful)):
+        row = row_of(projected(events, size, projector), run_id)
+        assert msgspec.structs.replace(row, chunks=whole.chunks) == whole
+    tables, projector = projected(events, 5), Projector()
+    before = (dict(tables.rows), dict(tables.chunks))
+    assert projector.take(tables, raw(events[3:] + events[:9])) == []
+    assert (tables.rows, tables.chunks) == before
+
+
+def test_a_batch_that_comes_again_after_a_death_between_its_writes_is_written_once() -> None:
+    events = golden("0.1-first-plan")
+    tables = projected(events[:10], 10)
+    run_id = events[0].run_id
+    projector = Projector()
+    projector.take(tables, raw(events[10:15]))
+    tables.put_row(row_of(projected(events[:10], 10), run_id))  # the row of before: never stored
+    Projector().take(tables, raw(events[10:]))
+    assert history(tables, row_of(tables, run_id)) == events
+
+
+def test_a_run_first_seen_in_the_middle_says_so_and_follows_the_end() -> None:
+    events = golden("0.1-first-model_loop")
+    tables = projected(events[5:], 4)
+    row = row_of(tables, events[0].run_id)
+    assert row.gap
+    assert (row.status, row.version, row.finished_at) == ("done", events[-1].version, events[-1].at)
+    shown = public(row, complete=None, quarantined=False)
+    assert shown["incomplete"] is True
+    assert set(shown) & {"gap", "chunks", "minutes", "calls"} == set()
+
+
+def test_a_missing_event_is_a_gap_and_no_wrong_state() -> None:
+    events = golden("0.1-first-plan")
+    tables = projected(events[:8] + events[9:], 3)
+    row = row_of(tables, events[0].run_id)
+    assert row.gap
+    assert (row.status, row.version) == (fold(events).header.status, len(events))  # type: ignore[union-attr]
+
+
+def test_an_event_of_a_newer_version_does_not_stop_the_view() -> None:
+    events = golden("0.1-first-plan")
+    events[4].type = "something_new"
+    row = row_of(projected(events, 3), events[0].run_id)
+    assert row.gap
+    assert row.version == len(events)
+
+
+def test_what_is_no_event_is_counted_and_left_out() -> None:
+    projector = Projector()
+    assert projector.take(DictTables(), [b"{", b"[]", None, b"\xff"]) == []
+    assert (projector.bad, projector.events) == (4, 0)
+
+
+def test_minutes_hold_each_step_and_end_once() -> None:
+    events = golden("0.1-first-model_loop", at=60_000_000)
+    row = row_of(projected(events, 3), events[0].run_id)
+    sums = [sum(counts) for counts in zip(*row.minutes.values(), strict=True)]
+    run = fold(events)
+    assert run is not None
+    assert sums[:4] == [1, 1, 0, run.header.step]
+    assert sums[4] == run.header.input_tokens + run.header.output_tokens
