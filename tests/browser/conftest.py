@@ -1,0 +1,128 @@
+"""A real Chromium before the page, and the API's stand-in behind it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from .fake_api import FakeApi, World
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+HOW = (
+    "The browser tests need Chromium, and it is not there: install it (`apt-get install chromium`, "
+    "or your system's way), or set PERDURE_TEST_CHROMIUM to the path of a Chromium or Chrome."
+)
+
+
+def chromium() -> str:
+    """Path of a Chromium; as root on a system with apt it is installed if it is missing."""
+    found = os.environ.get("PERDURE_TEST_CHROMIUM") or _installed()
+    if found is None and shutil.which("apt-get") and os.geteuid() == 0:
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "chromium"]):
+            subprocess.run(command, check=False, capture_output=True, timeout=280)
+        found = _installed()
+    if found is None:
+        pytest.fail(HOW, pytrace=False)
+    return found
+
+
+def _installed() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+# Of this package, not of the session: as long as it runs, playwright's own event loop counts as
+# running in this thread, and no other test could start one.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def api(world: World) -> Iterator[FakeApi]:
+    made = FakeApi(world).start()
+    yield made
+    made.stop()
+
+
+class Watched:
+    """What the browser complained of; nothing is allowed but what a test expects by name."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.allowed: list[str] = []
+
+    def watch(self, page: Page) -> None:
+        page.on(
+            "console",
+            lambda m: self.said.append(m.text) if m.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: self.said.append(f"uncaught: {error}"))
+        page.on(
+            "dialog",
+            lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        )
+
+    @property
+    def unexpected(self) -> list[str]:
+        return [one for one in self.said if not any(part in one for part in self.allowed)]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    made = Watched()
+    yield made
+    assert made.unexpected == []
+
+
+Opening = Callable[..., Page]
+
+
+@pytest.fixture
+def opening(browser: Browser, watched: Watched) -> Iterator[Opening]:
+    """Makes pages: ``opening(width=360, dark=True, ...)``; any further option is the context's."""
+    contexts: list[BrowserContext] = []
+
+    def make(width: int = 1280, height: int = 800, dark: bool = False, **options: Any) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            **options,
+        )
+        context.set_default_timeout(8000)
+        contexts.append(context)
+        page = context.new_page()
+        watched.watch(page)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(opening: Opening) -> Page:
+    return opening()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the browser here is a browser test."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
