@@ -52,11 +52,20 @@ def world() -> World:
     return World()
 
 
-@pytest.fixture
-def api(world: World) -> Iterator[FakeApi]:
-    made = FakeApi(world).start()
+@pytest.fixture(scope="package")
+def server() -> Iterator[FakeApi]:
+    """One for all, so that the browser keeps the page's files; what it answers from changes."""
+    made = FakeApi(World(scenes=False)).start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def api(server: FakeApi, world: World) -> FakeApi:
+    server.world = world
+    if server.server is None:  # a test that failed while it was away
+        server.start()
+    return server
 
 
 class Watched:
@@ -92,21 +101,27 @@ def watched() -> Iterator[Watched]:
 Opening = Callable[..., Page]
 
 
+def context_of(
+    browser: Browser, width: int, height: int, dark: bool, **options: Any
+) -> BrowserContext:
+    made = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
+        **options,
+    )
+    made.set_default_timeout(8000)
+    return made
+
+
 @pytest.fixture
 def opening(browser: Browser, watched: Watched) -> Iterator[Opening]:
     """Makes pages: ``opening(width=360, dark=True, ...)``; any further option is the context's."""
     contexts: list[BrowserContext] = []
 
     def make(width: int = 1280, height: int = 800, dark: bool = False, **options: Any) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if dark else "light",
-            reduced_motion="reduce",
-            **options,
-        )
-        context.set_default_timeout(8000)
-        contexts.append(context)
-        page = context.new_page()
+        contexts.append(context_of(browser, width, height, dark, **options))
+        page = contexts[-1].new_page()
         watched.watch(page)
         return page
 
@@ -115,9 +130,28 @@ def opening(browser: Browser, watched: Watched) -> Iterator[Opening]:
         context.close()
 
 
+@pytest.fixture(scope="package")
+def desktop(browser: Browser) -> Iterator[BrowserContext]:
+    made = context_of(browser, 1280, 800, dark=False)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def page(opening: Opening) -> Page:
-    return opening()
+def page(desktop: BrowserContext, watched: Watched) -> Iterator[Page]:
+    made = desktop.new_page()
+    watched.watch(made)
+    yield made
+    made.close()
+    desktop.clear_cookies()
+
+
+def visit(page: Page, address: str) -> None:
+    """Another address of the same page, as a click on a link goes there: nothing is loaded anew."""
+    page.evaluate(
+        "to => { history.pushState(null, '', to); dispatchEvent(new PopStateEvent('popstate')) }",
+        address,
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

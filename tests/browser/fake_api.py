@@ -242,7 +242,7 @@ class FakeApi:
 
     def start(self) -> FakeApi:
         self.ended = threading.Event()
-        server = _Server(("127.0.0.1", self.port), _handler(self.world, self.ended))
+        server = _Server(("127.0.0.1", self.port), _handler(self, self.ended))
         self.server = server
         self.port = server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -265,12 +265,16 @@ class _Server(ThreadingHTTPServer):
         """A browser that goes away in the middle of an answer is no news."""
 
 
-def _handler(world: World, ended: threading.Event) -> type[BaseHTTPRequestHandler]:
+def _handler(api: FakeApi, ended: threading.Event) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: a test's output is its own."""
+
+        @property
+        def world(self) -> World:
+            return api.world
 
         def _send(self, status: int, kind: str, body: bytes, *more: tuple[str, str]) -> None:
             self.send_response(status)
@@ -279,7 +283,9 @@ def _handler(world: World, ended: threading.Event) -> type[BaseHTTPRequestHandle
             self.send_header("content-security-policy", POLICY)
             self.send_header("x-content-type-options", "nosniff")
             self.send_header("referrer-policy", "no-referrer")
-            self.send_header("cache-control", "no-store")
+            self.send_header(
+                "cache-control", "no-store" if kind.endswith("json") else "max-age=600"
+            )
             for name, value in more:
                 self.send_header(name, value)
             self.end_headers()
@@ -290,19 +296,28 @@ def _handler(world: World, ended: threading.Event) -> type[BaseHTTPRequestHandle
 
         def _answer(self, make: Callable[[], Any], status: int = 200) -> None:
             try:
-                if world.token and f"perdure={world.token}" not in self.headers.get("cookie", ""):
+                if self.world.token and f"perdure={self.world.token}" not in self.headers.get(
+                    "cookie", ""
+                ):
                     raise Refused(401, "no_token", "Sign in with a token.")
                 self._json(status, make())
             except Refused as refused:
                 said = {"error": {"code": refused.code, "message": str(refused)}}
                 self._json(refused.status, said)
 
+        def _stopped(self) -> bool:
+            """A kept connection outlives the listening socket; the process it stands for does not."""
+            self.close_connection = self.close_connection or ended.is_set()
+            return ended.is_set()
+
         def do_GET(self) -> None:
+            if self._stopped():
+                return
             split = urlsplit(self.path)
             if split.path == "/api/changes":
                 self._changes()
             elif split.path.startswith("/api/"):
-                self._answer(lambda: world.get(split.path, parse_qs(split.query)))
+                self._answer(lambda: self.world.get(split.path, parse_qs(split.query)))
             else:
                 found = (
                     PAGE / split.path[1:]
@@ -315,22 +330,26 @@ def _handler(world: World, ended: threading.Event) -> type[BaseHTTPRequestHandle
                     self._send(404, "text/plain", b"no such file")
 
         def do_POST(self) -> None:
+            if self._stopped():
+                return
             body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
             if self.path == "/api/login":
-                if body.get("token") != world.token:
+                if body.get("token") != self.world.token:
                     self._json(401, {"error": {"code": "bad_token", "message": "unknown token"}})
                 else:
-                    cookie = f"perdure={world.token}; HttpOnly; SameSite=Strict; Path=/"
-                    self._json(200, world.me, ("set-cookie", cookie))
+                    cookie = f"perdure={self.world.token}; HttpOnly; SameSite=Strict; Path=/"
+                    self._json(200, self.world.me, ("set-cookie", cookie))
                 return
-            self._answer(lambda: world.post(self.path, body), 202)
+            self._answer(lambda: self.world.post(self.path, body), 202)
 
         def _changes(self) -> None:
-            if world.token and f"perdure={world.token}" not in self.headers.get("cookie", ""):
+            if self.world.token and f"perdure={self.world.token}" not in self.headers.get(
+                "cookie", ""
+            ):
                 self._json(401, {"error": {"code": "no_token", "message": "Sign in with a token."}})
                 return
             mine: queue.Queue[tuple[str, Any]] = queue.Queue()
-            world.listeners.append(mine)
+            self.world.listeners.append(mine)
             self.close_connection = True
             try:
                 self.send_response(200)
@@ -344,7 +363,7 @@ def _handler(world: World, ended: threading.Event) -> type[BaseHTTPRequestHandle
             except OSError:
                 return
             finally:
-                world.listeners.remove(mine)
+                self.world.listeners.remove(mine)
 
     return Handler
 

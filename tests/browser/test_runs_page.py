@@ -48,9 +48,7 @@ def test_pages_come_as_far_as_one_scrolls_and_few_rows_are_elements(
         page.evaluate(
             "main => { main.scrollTop = main.scrollHeight }", page.locator("#main").element_handle()
         )
-        page.wait_for_function(
-            "document.querySelector('.list-end').textContent === 'Loading more…'"
-        )
+        expect(page.locator(".list-end")).to_have_text("Loading more…")
         page.wait_for_timeout(60)
     assert page.locator(ROWS).count() < 60
     numbers = page.locator(ROWS).evaluate_all("rows => rows.map(r => r.dataset.run).sort()")
@@ -107,7 +105,7 @@ def test_a_change_is_drawn_where_the_row_stands(page: Page, api: FakeApi, world:
     page.locator(ROWS).nth(3).hover()
     target = str(page.locator(ROWS).nth(3).get_attribute("data-run"))
     before = page.locator(f"[data-run={target}]").bounding_box()
-    page.wait_for_function("document.querySelector('.connection.live')")
+    page.locator(".connection.live").wait_for()
     world.change(target, status="compensating")
     expect(page.locator(f"[data-run={target}]")).to_contain_text("Undoing")
     assert page.locator(f"[data-run={target}]").bounding_box() == before
@@ -120,7 +118,7 @@ def test_new_runs_do_not_move_what_is_being_read(page: Page, api: FakeApi, world
     )
     page.goto(api.url)
     page.locator(ROWS).first.wait_for()
-    page.wait_for_function("document.querySelector('.connection.live')")
+    page.locator(".connection.live").wait_for()
     page.locator(ROWS).nth(2).hover()
     top = first(page)
     for n in range(5):
@@ -139,7 +137,7 @@ def test_new_runs_do_not_move_what_is_being_read(page: Page, api: FakeApi, world
 def test_new_runs_come_by_themselves_at_the_top(page: Page, api: FakeApi, world: World) -> None:
     page.goto(api.url)
     page.locator(ROWS).first.wait_for()
-    page.wait_for_function("document.querySelector('.connection.live')")
+    page.locator(".connection.live").wait_for()
     made = row("fresh-1", int(time.time() * 1000), title="fresh")
     world.rows.insert(0, made)
     world.push("run", made)

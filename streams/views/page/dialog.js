@@ -33,7 +33,7 @@ export function dialog({ title, body, actions = [], wide = false, closing = "Clo
     fault.hidden = false;
   }
   made.append(
-    h("form", { method: "dialog", class: "dialog-form" },
+    h("form", { method: "dialog", class: "dialog-form", novalidate: true },
       h("h2", { id: heading }, title),
       h("div", { class: "dialog-body" }, body),
       fault,

@@ -56,7 +56,7 @@ export function submit(page) {
 
   show(page.main, h("div", { class: "submit" }, h("h1", null, "Submit a task"),
     page.may("operator") ? null : h("p", { class: "standing tone-wait" }, "Your token does not have the role of an operator, so the server will refuse a task from here."),
-    h("form", { class: "panel", on: { submit: send } },
+    h("form", { class: "panel", novalidate: true, on: { submit: send } },
       field("Agent", agent), field("Task", input, "A text becomes the first message to the model as it is."),
       h("div", { class: "check" }, asJson, h("label", { for: "task-json" }, "This is JSON")),
       h("details", null, h("summary", null, "Ids and budget"), h("div", { class: "two" }, field("Task id", id, "The same id with the same content is only done once."), field("Session", session), field("User", user), field("Steps at most", steps), field("Tokens at most", tokens))),

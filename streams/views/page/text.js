@@ -47,13 +47,27 @@ function nodes(text, lines) {
   return made;
 }
 
+/** Where `limit` characters are seen: a long run of blanks is one mark, so padding hides nothing behind a cut. */
+function seen(text, limit) {
+  let left = limit;
+  let from = 0;
+  for (const { 0: blanks, index } of text.matchAll(/ {12,}/g)) {
+    if (index - from > left) break;
+    left -= index - from + 12;
+    from = index + blanks.length;
+    if (left <= 0) return from;
+  }
+  const end = Math.min(text.length, from + left);
+  return /[\ud800-\udbff]$/.test(text.slice(0, end)) ? end - 1 : end;
+}
+
 function cutting(text, limit, lines, tag, name) {
   const box = h(tag, { class: name, dir: "ltr" });
-  if (text.length <= limit * 1.1) {
+  const end = seen(text, limit);
+  if (text.length - end <= limit * 0.1) {
     box.append(...nodes(text, lines));
     return box;
   }
-  const end = /[\ud800-\udbff]$/.test(text.slice(0, limit)) ? limit - 1 : limit;
   const rest = h("button", { type: "button", class: "more" }, `show all ${count(text.length)} characters`);
   rest.addEventListener("click", (event) => {
     event.preventDefault();
