@@ -18,7 +18,12 @@ from .scenes import MINUTE, Json, Scene, crowd
 from .showcase import agents, showcase, tools
 
 PAGE = Path(__file__).parents[2] / "streams" / "views" / "page"
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+TYPES = {
+    ".svg": "image/svg+xml",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+}
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 SAFE = 2**53 - 1
 
@@ -321,7 +326,7 @@ def _handler(api: FakeApi, ended: threading.Event) -> type[BaseHTTPRequestHandle
             else:
                 found = (
                     PAGE / split.path[1:]
-                    if re.fullmatch(r"/[a-z_]+\.(js|css)", split.path)
+                    if re.fullmatch(r"/[a-z_]+\.(js|css|svg)", split.path)
                     else PAGE / "index.html"
                 )
                 if found.exists():

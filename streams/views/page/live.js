@@ -49,7 +49,7 @@ export class Live {
       const made = received(event.data);
       this.later(`approval ${made.approval_id}`, () => this.tell("approval", made));
     });
-    source.addEventListener("stats", () => this.later("stats", () => this.tell("stats", null)));
+    source.addEventListener("stats", (event) => this.later("stats", () => this.tell("stats", received(event.data))));
     source.addEventListener("reset", () => this.tell("back", null));
   }
 

@@ -8,6 +8,7 @@ import { count, inline } from "./text.js";
 import { STATUS } from "./words.js";
 
 const PAGE = 100;
+const LONGEST = 2000; // rows asked for again after a break: who has scrolled further starts there
 const FILTERS = ["status", "agent", "user_id", "session_id", "tenant", "q", "stuck", "quarantined", "since"];
 const AGES = [["", "Any time"], ["3600", "Last hour"], ["86400", "Last day"], ["604800", "Last week"]];
 
@@ -117,9 +118,9 @@ export function runs(page) {
   }
 
   let lastStats = null;
-  async function stats() {
+  async function stats(told) {
     try {
-      lastStats = await get("/api/stats", view.signal);
+      lastStats = told?.totals ? told : await get("/api/stats", view.signal);
     } catch (error) {
       if (error.name !== "AbortError" && !(error instanceof Away)) page.fail(error);
       return;
@@ -171,11 +172,24 @@ export function runs(page) {
     }
   }
 
+  /** The first so many rows, in as many pages as that takes. */
+  async function upTo(wanted) {
+    const made = { runs: [], next: null, total: 0 };
+    const parts = asked(filter, Date.now());
+    do {
+      const answer = await get("/api/runs" + query({ ...parts, limit: Math.min(200, wanted - made.runs.length), cursor: made.next }), view.signal);
+      made.runs.push(...answer.runs);
+      made.next = answer.next;
+      made.total = answer.total;
+    } while (made.next && made.runs.length < wanted);
+    return made;
+  }
+
   /** From the start; what is shown stays until the answer is there, so that nothing flashes. */
   async function reload() {
     const mine = ++generation;
-    const limit = Math.min(200, Math.max(50, items.length));
-    loading = get("/api/runs" + query({ ...asked(filter, Date.now()), limit }), view.signal);
+    const wanted = Math.min(LONGEST, Math.max(50, main.scrollTop < 4 ? 50 : items.length));
+    loading = upTo(wanted);
     try {
       const answer = await loading;
       if (mine !== generation) return;
@@ -252,7 +266,7 @@ export function runs(page) {
 
   const off = [
     live.on("run", changed),
-    live.on("stats", () => stats()),
+    live.on("stats", stats),
     live.on("back", () => (reload(), stats())),
   ];
   drawChips(null);
@@ -266,6 +280,7 @@ export function runs(page) {
     rows.render();
     say();
     if (kept.focused >= 0) rows.focus(kept.focused);
+    else if (kept.top < 4) reload();
   } else {
     more();
   }
