@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from .fake_api import FakeApi, World
+
+# Of no account where things work; where much else runs, a slow answer is no finding.
+PATIENCE_MS = 20_000
+expect.set_options(timeout=PATIENCE_MS)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOW = (
@@ -110,7 +114,7 @@ def context_of(
         reduced_motion="reduce",
         **options,
     )
-    made.set_default_timeout(8000)
+    made.set_default_timeout(PATIENCE_MS)
     return made
 
 

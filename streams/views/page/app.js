@@ -71,6 +71,7 @@ class Page {
 
   /** A fault where a view's content would stand. */
   fault(error) {
+    this.fail(error);
     return h("div", { class: "empty fault-box", role: "alert" }, h("h2", null, "This can't be shown"), h("p", null, error.message),
       h("button", { type: "button", on: { click: () => this.open() } }, "Try again"));
   }

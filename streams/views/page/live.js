@@ -5,6 +5,7 @@
 import { received } from "./exact.js";
 
 const WAITS = [500, 1000, 2000, 3000];
+const UNSEEN = 30_000;
 
 export class Live {
   /** `onState("live" | "away")`; listeners: run, approval, stats, back. */
@@ -16,6 +17,18 @@ export class Live {
     this.timer = null;
     this.waiting = new Map();
     this.frame = null;
+    // A browser has six connections for all pages of a server: one that nobody sees gives its own back.
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(this.sleep);
+      if (document.hidden) this.sleep = setTimeout(() => this.source && this.pause(), UNSEEN);
+      else if (this.paused) this.start();
+    });
+  }
+
+  pause() {
+    clearTimeout(this.timer);
+    this.source.close();
+    this.paused = this.wasAway = true;
   }
 
   on(name, listener) {
@@ -27,6 +40,7 @@ export class Live {
   start() {
     clearTimeout(this.timer);
     this.source?.close();
+    this.paused = false;
     const source = new EventSource("/api/changes");
     this.source = source;
     source.onopen = () => {

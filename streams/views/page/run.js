@@ -183,6 +183,7 @@ export function run(page, runId) {
   async function load() {
     if (loading) return void (again = true);
     loading = true;
+    const begun = performance.now();
     try {
       const [one, called, more] = await Promise.all([get(runPath(runId), view.signal), get(runPath(runId, "actions"), view.signal), told()]);
       answer = one;
@@ -198,7 +199,8 @@ export function run(page, runId) {
       else if (!(error instanceof Away)) show(answer ? now : body, page.fault(error));
     } finally {
       loading = false;
-      if (again) ((again = false), load());
+      // A long run's answers are large: it is asked for again only after three times as long as that took.
+      if (again && !view.signal.aborted) setTimeout(() => ((again = false), view.signal.aborted || load()), Math.min(5000, 3 * (performance.now() - begun)));
     }
   }
 
@@ -222,7 +224,7 @@ export function run(page, runId) {
     ticking = setTimeout(load, 1000);
   }
 
-  const tick = setInterval(() => answer && tab === "story" && !answer.run.finished_at && !document.hidden && (show(numbers, facts(answer.run, actions, entries, Date.now())), body.contains(document.activeElement) || drawStory()), 2000);
+  const tick = setInterval(() => answer && tab === "story" && !answer.run.finished_at && !document.hidden && (show(numbers, facts(answer.run, actions, entries, Date.now())), body.contains(document.activeElement) || !getSelection().isCollapsed || drawStory()), 2000);
   keys.use({
     a: ["Decide what it waits for", () => main.querySelector("[data-decide]")?.click()],
     j: ["Next call", () => step(1)],

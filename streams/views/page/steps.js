@@ -45,7 +45,10 @@ function marks(action) {
     else made.push(h("span", { class: "mark tone-good" }, icon("person"), changed ? "changed and approved by " : "approved by ", inline(action.approved_by ?? changed?.approver ?? approval.closed_by, 60)));
   }
   const tries = Number(action.attempts ?? 0);
-  if (tries > 1) made.push(h("span", { class: "mark tone-wait" }, `${tries} attempts`));
+  if (tries > 1) {
+    const codes = [...new Set((action.attempts_list ?? []).map(({ error }) => error?.code || error?.kind).filter(Boolean))];
+    made.push(h("span", { class: "mark tone-wait" }, `${tries} attempts`, codes.length ? [": ", inline(codes.slice(0, 3).join(", "), 80)] : null));
+  }
   if ((action.attempts_list ?? []).some(({ outcome }) => outcome === "adopted")) made.push(h("span", { class: "mark tone-good", title: "Its outcome was asked for: it had happened already" }, "found, not repeated"));
   if (action.degraded) made.push(h("span", { class: "mark tone-wait", title: "An older result or another tool stood in" }, "degraded"));
   return made;
