@@ -13,6 +13,7 @@ Two ways to an answer (architecture section 5):
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -22,7 +23,7 @@ from typing import Any
 import msgspec
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import ActionCommand
+from perdure.schemas.records import ActionCommand, ActionResult
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.ports import PlainProducer
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record, Undecodable
@@ -37,6 +38,7 @@ from .executor import Executor
 from .external import Asked, Begin, Ended, External, Late, reply, stricter
 from .gate import Gate
 from .late import Latecomers
+from .measures import WorkerMeasures
 from .models.providers import Providers
 from .offline import OfflineSettings
 from .reach import Reach
@@ -134,6 +136,7 @@ class WorkerProcessor:
             clock,
             threads,
             settings.announce_seconds,
+            self._told,
         )
         own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
         in_all, per_target = settings.calls_in_all, settings.calls_per_target
@@ -141,6 +144,9 @@ class WorkerProcessor:
         self._reach.wakes(gate.admit)
         late = Latecomers(executor, caller, clock, Late)
         self._work = Work(executor, caller, gate, Begin, Ended, late.watch, monotonic)
+        self.measures = WorkerMeasures(
+            lambda: gate.inside, lambda: gate.waiting, lambda: self._work.threads
+        )
         self._external = External(
             settings.instance_id,
             self.tools,
@@ -258,9 +264,13 @@ class WorkerProcessor:
                     call.busy_on.busy(1)
             return call
 
+    def _told(self, call: Call, answer: ActionResult) -> None:
+        self.measures.called(call.command, answer)
+
     def _refuse(self, ctx: Context, message: Message, why: Failure) -> None:
         """An answer without a call."""
         answer = encode(self._answers.failed(message.body, why))
+        ctx.after_commit(functools.partial(self.measures.refused, message.body, why.kind))
         reply(ctx, message.body, answer, headers_of(message.record.headers))
 
     # --- partitions, timers, faults ------------------------------------------------------------

@@ -120,7 +120,9 @@ def _serve(
 ) -> None:
     from perdure.streams.runtime import runner
     from perdure.streams.runtime.health import HealthBoard
+    from perdure.streams.runtime.kafka import ConfluentKafka
 
+    from .backlog import Backlog, Input
     from .health import serve
 
     parent.follow()
@@ -131,6 +133,11 @@ def _serve(
     # whole burst of another thread (590 -> 640 steps/s in perdure bench at 50 runs at once).
     sys.setswitchinterval(0.0005)
     board = HealthBoard([processor.name for processor in processors])
+    for processor in processors:
+        board.of(processor.name).also(processor.measures.families)
+    runtime = settings.runtime()
+    inputs = {p.name: Input(runtime.group(p.name), p.sources) for p in processors}
+    backlog = Backlog(board, inputs, ConfluentKafka(runtime))
     started = time.monotonic()
 
     def ready() -> bool:
@@ -142,7 +149,7 @@ def _serve(
 
     if settings.metrics_port is not None:
         try:
-            port = serve(board, settings.metrics_port, ready, reach=reach)
+            port = serve(board, settings.metrics_port, ready, reach=reach, backlog=backlog)
         except OSError as error:
             leave(
                 FAILED,
@@ -164,7 +171,7 @@ def _serve(
     say(
         f"{role} {settings.instance_id}: serving {', '.join(p.name for p in processors)} on {settings.bootstrap_servers}"
     )
-    runner.run(processors, settings.runtime(), stop, board=board)
+    runner.run(processors, runtime, stop, board=board)
     say(f"{role} {settings.instance_id}: stopped")
 
 

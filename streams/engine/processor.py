@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from perdure.schemas import records, topics
@@ -25,8 +26,10 @@ from .forks import UNTIL_READ, Forks
 from .histories import Histories
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
+from .measures import EngineMeasures, waits
 from .outputs import Outputs
 from .quarantine import Quarantines
+from .recount import Recount, Uncounted
 from .signatures import Signatures
 
 log = logging.getLogger(__name__)
@@ -100,10 +103,17 @@ class EngineProcessor:
         self._codecs = layout.Codecs()
         self._kept = Kept(outputs)
         self._checkpoints = Checkpoints()
+        self.measures = EngineMeasures()
         self._quarantines = Quarantines(
-            self._dispatch, self._verdict, self._checkpoints.header, self._intake, self._kept
+            self._dispatch,
+            self._verdict,
+            self._checkpoints.header,
+            self._intake,
+            self._kept,
+            self.measures,
         )
         self._signatures = signatures or Signatures(None)
+        self._counted = Recount(self._checkpoints, self.measures)
         self._forks = Forks(histories, self._intake, self._kept, self._start)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
@@ -152,15 +162,20 @@ class EngineProcessor:
         return EXPIRY_DELAY_MS if b"/ask/" in key else 0
 
     def completed(self, ctx: Context, event: Any) -> None:
-        """The only work the engine starts after a commit: reading what a fork begins with."""
-        self._forks.completed(ctx, event)
+        """What the engine does beside its records: reading what a fork begins with, counting."""
+        if isinstance(event, Uncounted):
+            self._counted.go_on(ctx, event)
+        else:
+            self._forks.completed(ctx, event)
 
     def live(self, ctx: Context) -> None:
         """Nothing else waits in a process: the store and its timers hold all there is."""
         self._forks.live(ctx)
+        self._counted.begin(ctx)
 
     def revoked(self, assignment: Assignment) -> None:
-        """Nothing to stop."""
+        """Nothing to stop; what waits there is counted by its next owner."""
+        self.measures.gone(assignment.partition)
 
     def failed(
         self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
@@ -199,7 +214,9 @@ class EngineProcessor:
 
     def _stage(self, ctx: Context, before: Run | None, made: Decision) -> None:
         self._checkpoints.save(ctx, made)
-        self._outputs.stage(ctx, before, made)
+        sent = self._outputs.stage(ctx, before, made)
+        told = partial(self.measures.decided, ctx.partition, made, sent, waits(made.run))
+        ctx.after_commit(told)
 
     def _count(self, refusal: Refusal) -> Refusal:
         kind = refusal.reason.split(":", 1)[0][:40]
@@ -405,6 +422,7 @@ class EngineProcessor:
         if known is None:
             return False
         self._outputs.verdict(ctx, self._checkpoints.header(ctx, run_id), known, run_id)
+        ctx.after_commit(partial(self.measures.verdict, known.accepted))
         return True
 
     def _verdict(
@@ -425,6 +443,7 @@ class EngineProcessor:
         if remember and header is not None:
             ctx.put(layout.remembered(run_id, request_id), made)
         self._outputs.verdict(ctx, header, made, run_id)
+        ctx.after_commit(partial(self.measures.verdict, accepted))
 
     # --- the end ------------------------------------------------------------------------------
 

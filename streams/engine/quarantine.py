@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from perdure.streams.runtime.processor import Context, Message
 from . import layout
 from .intake import Intake, position
 from .kept import Kept
+from .measures import EngineMeasures
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,9 @@ class Quarantines:
         header: Callable[[Context, str], Header | None],
         intake: Intake,
         kept: Kept,
+        measures: EngineMeasures,
     ) -> None:
+        self._measures = measures
         self._dispatch = dispatch
         self._verdict = verdict
         self._header = header
@@ -82,10 +86,12 @@ class Quarantines:
                     next=flag.next + 1,
                 )
         ctx.put(layout.quarantine(run_id), flag)
+        ctx.after_commit(partial(self._measures.sick, ctx.partition, run_id, flag.parked))
 
     def _release(self, ctx: Context, run_id: str, message: Message) -> None:
         """Take the run up again: its timers are set anew, then what was parked is processed in order."""
         ctx.delete(layout.quarantine(run_id))
+        ctx.after_commit(partial(self._measures.sick, ctx.partition, run_id, None))
         header = self._header(ctx, run_id)
         if header is not None:
             for name, due in header.timers.items():
