@@ -160,7 +160,8 @@ class Caller:
                 else self._tool(call, call.tool, thread_ended, given_up)
             )
         except Exception as error:
-            log.exception("a call's own bookkeeping failed: %s", call.command.action_id)
+            named = {"action_id": call.command.action_id}
+            log.exception("a call's own bookkeeping failed", extra=named)
             answer = self._failed(call, failure(error, None, call.effect))
         finally:
             if announce is not None:
@@ -173,14 +174,13 @@ class Caller:
         try:
             return await self.answers.pack(answer, self.in_thread)
         except ResultError as error:
-            fault, told = error, str(error)
+            fault = error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             fault = ResultError(f"the answer is not JSON: {error}", "bad_result")
-            told = str(fault)
         except Exception as error:  # a blob store's own: an answer goes out in any case
             fault = ResultError(f"the answer can't be packed: {describe(error)}", "bad_result")
-            told = type(error).__name__  # its text may hold payload
-        log.warning("%s of %s: %s", command.target, command.action_id, told)
+        named = {"action_id": command.action_id}  # and no text: it may hold payload
+        log.warning("%s of %s: %s", command.target, command.action_id, fault.code, extra=named)
         return encode(
             self.answers.failed(
                 command,

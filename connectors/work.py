@@ -151,7 +151,10 @@ class Work:
                 call.assignment.post(Progressed(call, None))
             return
         log.warning(
-            "the result of %s was not taken, it is sent again: %s", call.command.action_id, error
+            "the result of %s was not taken, it is sent again: %s",
+            call.command.action_id,
+            error,
+            extra={"action_id": call.command.action_id},
         )
 
         async def again() -> None:

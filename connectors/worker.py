@@ -315,7 +315,10 @@ class WorkerProcessor:
             log.error("timer %r or the end of a call could not be taken", timer, exc_info=error)
             return
         command: ActionCommand = message.body
-        log.error("%s of %s could not be taken", command.verb, command.action_id, exc_info=error)
+        log.error(
+            "%s of %s could not be taken", command.verb, command.action_id,
+            exc_info=error, extra={"action_id": command.action_id},
+        )  # fmt: skip
         call = self._work.calls.get((command.action_id, command.attempt))
         if call is not None and call.phase == STAGED:
             self._work.not_begun(call)

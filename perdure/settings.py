@@ -93,6 +93,9 @@ class Settings(BaseSettings):
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )
     log_level: str = Field("WARNING", description="DEBUG, INFO, WARNING or ERROR")
+    log_format: str = Field(
+        "text", pattern="^(text|json)$", description="text, or json: one object a line"
+    )
     kafka: dict[str, str] = Field(
         default_factory=dict, description="goes to every Kafka client as it is"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import sys
 import threading
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from perdure.settings import Settings
 
-from . import parent
+from . import logs, parent
 from .console import FAILED, leave, say
 
 if TYPE_CHECKING:
     from perdure.connectors.reach import Reach
+
+log = logging.getLogger(__name__)
 
 
 def run_engine(settings: Settings, *, url: str | None = None) -> None:
@@ -31,6 +34,7 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     from perdure.streams.runtime.blobs import Blobs
     from perdure.streams.runtime.kafka import ConfluentKafka
 
+    logs.configure(settings, "engine")
     runtime = settings.runtime()
     ensure_topics(settings.client_conf(), settings.topic_prefix, settings.partitions)
     kafka = ConfluentKafka(runtime)
@@ -88,6 +92,7 @@ def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | No
     from perdure.streams.cluster.topics import ensure_topics
     from perdure.streams.runtime.kafka import ConfluentKafka
 
+    logs.configure(settings, "worker")
     tools = load_all(tool_files)
     runtime = settings.runtime()
     wanted = queues or list(
@@ -119,8 +124,10 @@ def _serve(
     reach: Reach | None = None,
 ) -> None:
     from perdure.streams.runtime import runner
+    from perdure.streams.runtime.errors import RuntimeFault
     from perdure.streams.runtime.health import HealthBoard
     from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.runtime.processing import where
 
     from .backlog import Backlog, Input
     from .health import serve
@@ -171,7 +178,13 @@ def _serve(
     say(
         f"{role} {settings.instance_id}: serving {', '.join(p.name for p in processors)} on {settings.bootstrap_servers}"
     )
-    runner.run(processors, runtime, stop, board=board)
+    try:
+        runner.run(processors, runtime, stop, board=board)
+    except RuntimeFault:
+        raise
+    except Exception as error:  # not as Python tells it: its text may hold payload
+        log.critical("%s ends by a bug", role, exc_info=error)
+        leave(FAILED, f"{role} ends by a bug ({where(error)}): please report it with this log")
     say(f"{role} {settings.instance_id}: stopped")
 
 

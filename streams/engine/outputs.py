@@ -54,7 +54,7 @@ class Outputs:
             return self._blobs.put(content)
         except OSError as error:
             raise StoreFailed(
-                f"the blob store {self._blobs.url} can't be written: {error}"
+                f"the blob store {self._blobs.shown} can't be written: {error}"
             ) from error
 
     def fetch(self, reference: dict[str, Any]) -> bytes:
@@ -62,7 +62,9 @@ class Outputs:
         try:
             return self._blobs.get(reference)
         except OSError as error:
-            raise StoreFailed(f"the blob store {self._blobs.url} can't be read: {error}") from error
+            raise StoreFailed(
+                f"the blob store {self._blobs.shown} can't be read: {error}"
+            ) from error
 
     def value(self, value: Any) -> Any:
         """The value itself, read from the blob store where it is a reference."""

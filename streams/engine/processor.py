@@ -319,8 +319,9 @@ class EngineProcessor:
         """Making a fork raised: it is refused, its source is unharmed."""
         run_id = self._forks.doing
         waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
-        log.error("the fork %s is refused: %s", run_id, type(error).__name__)
-        log.debug("the fork %s", run_id, exc_info=error)
+        named = {"run_id": run_id}
+        log.error("the fork %s is refused: %s", run_id, type(error).__name__, extra=named)
+        log.debug("the fork %s", run_id, exc_info=error, extra=named)
         if waiting is not None:
             record = self._kept.record(waiting)
             ctx.delete(layout.waiting(run_id))

@@ -45,8 +45,10 @@ class Quarantines:
 
     def begin(self, ctx: Context, run_id: str, message: Message | None, error: Exception) -> None:
         """Flag the run and keep the record that broke it; a release that broke again is refused."""
-        log.error("run %s is quarantined: %s while processing it", run_id, type(error).__name__)
-        log.debug("run %s", run_id, exc_info=error)  # the text may hold what a user sent
+        named = {"run_id": run_id}
+        kind = type(error).__name__  # and no more: the text may hold what a user sent
+        log.error("run %s is quarantined: %s while processing it", run_id, kind, extra=named)
+        log.debug("run %s", run_id, exc_info=error, extra=named)
         flag: layout.Quarantine | None = ctx.get(layout.quarantine(run_id))
         reason = f"{type(error).__name__}: {error}"[:2000]
         if flag is None:
