@@ -27,6 +27,7 @@ from perdure.schemas.records import ActionCommand, ActionResult
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.ports import PlainProducer
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record, Undecodable
+from perdure.streams.runtime.spans import Sink
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
@@ -44,6 +45,7 @@ from .offline import OfflineSettings
 from .reach import Reach
 from .target import target_of
 from .tool import Tool
+from .tracing import span_of
 from .work import Work
 
 log = logging.getLogger(__name__)
@@ -113,7 +115,10 @@ class WorkerProcessor:
         clock: Callable[[], int] = wall_clock,
         monotonic: Callable[[], float] = time.monotonic,
         reach: Reach | None = None,
+        spans: Sink | None = None,
     ) -> None:
+        self._spans = spans
+        self._me = settings.instance_id
         self.name = f"worker.{queue}"
         self.sources: tuple[str, ...] = (topics.commands(queue),)
         self.changelog = topics.changelog(self.name)
@@ -266,6 +271,10 @@ class WorkerProcessor:
 
     def _told(self, call: Call, answer: ActionResult) -> None:
         self.measures.called(call.command, answer)
+        if self._spans is not None:
+            span = span_of(call.command, answer, call.headers, self._me)
+            if span is not None:
+                self._spans(span)
 
     def _refuse(self, ctx: Context, message: Message, why: Failure) -> None:
         """An answer without a call."""

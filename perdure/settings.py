@@ -96,6 +96,13 @@ class Settings(BaseSettings):
     log_format: str = Field(
         "text", pattern="^(text|json)$", description="text, or json: one object a line"
     )
+    trace_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="of the runs whose task brings no traceparent; traces are made where "
+        "OTEL_EXPORTER_OTLP_ENDPOINT names a collector",
+    )
     kafka: dict[str, str] = Field(
         default_factory=dict, description="goes to every Kafka client as it is"
     )

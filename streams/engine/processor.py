@@ -31,6 +31,7 @@ from .outputs import Outputs
 from .quarantine import Quarantines
 from .recount import Recount, Uncounted
 from .signatures import Signatures
+from .traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,9 @@ class EngineProcessor:
         queue_problem: Callable[[str], str | None],
         histories: Histories | None = None,
         signatures: Signatures | None = None,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self.catalog = Catalog()
         self._outputs = outputs
         self._topic_id = topic_id
@@ -217,6 +220,8 @@ class EngineProcessor:
         sent = self._outputs.stage(ctx, before, made)
         told = partial(self.measures.decided, ctx.partition, made, sent, waits(made.run))
         ctx.after_commit(told)
+        if self._traces is not None:
+            ctx.after_commit(partial(self._traces.decided, made))
 
     def _count(self, refusal: Refusal) -> Refusal:
         kind = refusal.reason.split(":", 1)[0][:40]
@@ -298,9 +303,10 @@ class EngineProcessor:
         trace = dict(record.headers).get("traceparent")
         if trace:
             origin["traceparent"] = trace.decode("ascii", "replace")[:200]
-        start = StartTask(
-            task, run_id, nonce(topic_id, record.partition, record.offset), new.digest, origin
-        )
+        once = nonce(topic_id, record.partition, record.offset)
+        if not trace and self._traces is not None:
+            origin["traceparent"] = self._traces.begin(run_id, once)
+        start = StartTask(task, run_id, once, new.digest, origin)
         base = records_of(ctx, run_id)
         if task.fork_of is not None:
             made = fork(start, history or [], base, ctx.now, self._lookup)

