@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="the address they are served on; another than loopback where Prometheus runs elsewhere",
+    )
     log_level: str = Field("WARNING", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field(
         "text", pattern="^(text|json)$", description="text, or json: one object a line"

@@ -168,14 +168,20 @@ def _serve(
     if settings.metrics_port is not None:
         try:
             port = serve(
-                board, settings.metrics_port, ready, reach=reach, backlog=backlog, more=more
+                board,
+                settings.metrics_port,
+                ready,
+                settings.metrics_host,
+                reach=reach,
+                backlog=backlog,
+                more=more,
             )
         except OSError as error:
             leave(
                 FAILED,
                 f"--metrics-port {settings.metrics_port}: {error.strerror}; choose another, or 0 for any",
             )
-        say(f"{role}: health and metrics on http://127.0.0.1:{port}")
+        say(f"{role}: health and metrics on http://{settings.metrics_host}:{port}")
     stop = threading.Event()
     asked = 0
 
