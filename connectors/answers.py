@@ -105,7 +105,7 @@ class Answers:
             reference: dict[str, Any] = await in_thread(lambda: blobs.put(content))
         except OSError as error:
             raise ResultError(
-                f"the {name} of {len(content)} bytes could not be stored in {blobs.url}: {error}",
+                f"the {name} of {len(content)} bytes could not be stored in {blobs.shown}: {error}",
                 "blob_failed",
             ) from error
         return reference

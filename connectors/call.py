@@ -26,6 +26,7 @@ from .mapping import failure_of
 from .models.provider import ModelContext, ModelError
 from .models.providers import Providers
 from .plain import plain
+from .raised import log_raised
 from .reach import Reach
 from .target import target_of
 from .tool import UNCLEAR, Answer, Found, Tool, ToolContext
@@ -36,6 +37,8 @@ QUEUED, ADMITTED, STAGED, RUNNING, ENDED = range(5)
 """A call waits for a place; has one; stands in a ledger not yet committed; runs; has its answer."""
 
 
+Told = Callable[["Call", ActionResult], None]
+"""Told of each call's answer: what measures, what traces."""
 GivenUp = Callable[["Call", "asyncio.Future[Any]"], None]
 """Told of a call whose time is over, and of its thread, which goes on."""
 
@@ -123,7 +126,9 @@ class Caller:
         clock: Callable[[], int],
         threads_per_tool: int,
         announce_seconds: float,
+        told: Told,
     ) -> None:
+        self._told = told
         self._executor = executor
         self._producer = producer
         self.answers = answers
@@ -142,6 +147,7 @@ class Caller:
         if call.started_at >= call.command.expires_at:
             late = "the command waited too long for a place; nothing was called"
             answer = self._failed(call, Failure("transient", "EXPIRED", late))
+            self._told(call, answer)
             return await self.pack(answer, call.command, call.effect)
         announce = None
         if call.effect != "external":
@@ -154,11 +160,13 @@ class Caller:
                 else self._tool(call, call.tool, thread_ended, given_up)
             )
         except Exception as error:
-            log.exception("a call's own bookkeeping failed: %s", call.command.action_id)
+            named = {"action_id": call.command.action_id}
+            log.exception("a call's own bookkeeping failed", extra=named)
             answer = self._failed(call, failure(error, None, call.effect))
         finally:
             if announce is not None:
                 announce.cancel()
+        self._told(call, answer)
         return await self.pack(answer, call.command, call.effect)
 
     async def pack(self, answer: ActionResult, command: ActionCommand, effect: Effect) -> bytes:
@@ -166,14 +174,13 @@ class Caller:
         try:
             return await self.answers.pack(answer, self.in_thread)
         except ResultError as error:
-            fault, told = error, str(error)
+            fault = error
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             fault = ResultError(f"the answer is not JSON: {error}", "bad_result")
-            told = str(fault)
         except Exception as error:  # a blob store's own: an answer goes out in any case
             fault = ResultError(f"the answer can't be packed: {describe(error)}", "bad_result")
-            told = type(error).__name__  # its text may hold payload
-        log.warning("%s of %s: %s", command.target, command.action_id, told)
+        named = {"action_id": command.action_id}  # and no text: it may hold payload
+        log.warning("%s of %s: %s", command.target, command.action_id, fault.code, extra=named)
         return encode(
             self.answers.failed(
                 command,
@@ -311,7 +318,7 @@ class Caller:
             why = failure_of(error, call.effect, call.command.idempotency_key)
         self._reach.ended(call.target, call.era, why, error, call.command)
         if why.kind in ("unknown", "internal") and not late:
-            _log_raised(tool.name, call.command.action_id, error)
+            log_raised(log, tool.name, call.command.action_id, error)
         return self._failed(call, why)
 
     def _context(self, call: Call, threaded: bool) -> ToolContext:
@@ -414,7 +421,7 @@ class Caller:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            _log_raised(f"the query of {tool.name}", command.action_id, error)
+            log_raised(log, f"the query of {tool.name}", command.action_id, error)
             return UNCLEAR
         if isinstance(said, Answer):
             return said
@@ -477,16 +484,6 @@ class Caller:
             why = Failure("model_invalid", error.code, str(error))
             return self._failed(call, why, usage=reply.usage)
         return self._succeeded(call, result, usage=reply.usage)
-
-
-def _log_raised(what: str, action_id: str, error: BaseException) -> None:
-    """Type and place; its text, which may hold payload, at DEBUG only."""
-    place, trace = "nowhere", error.__traceback__
-    while trace is not None:
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    log.warning("%s of %s raised %s at %s", what, action_id, type(error).__name__, place)
-    log.debug("%s of %s raised", what, action_id, exc_info=error)
 
 
 def _raise_unsaved(error: Exception | None) -> None:

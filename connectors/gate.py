@@ -90,6 +90,12 @@ class Gate:
         return None
 
     @property
+    def waiting(self) -> int:
+        """Calls that wait for a place."""
+        with self._lock:
+            return sum(len(waiters) for waiters in self._waiting.values())
+
+    @property
     def inside(self) -> int:
         """Calls that run now."""
         return self._total

@@ -57,7 +57,10 @@ class Latecomers:
         if answer is None:
             return told()
         log.info(
-            "%s of %s has answered after its time", call.command.target, call.command.action_id
+            "%s of %s has answered after its time",
+            call.command.target,
+            call.command.action_id,
+            extra={"action_id": call.command.action_id},
         )
 
         async def tell() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.ports import Kafka, PlainProducer
 from perdure.streams.runtime.settings import RuntimeSettings
+from perdure.streams.runtime.spans import Sink
 
 from .executor import Executor, ThreadedExecutor
 from .models.providers import Providers
@@ -50,6 +51,7 @@ def build_processors(
     kafka: Kafka,
     blob_url: str,
     settings: WorkerSettings | None = None,
+    spans: Sink | None = None,
 ) -> Pieces:
     """The processors of ``queues`` (None: those of the tools, and `models`).
 
@@ -82,6 +84,7 @@ def build_processors(
             models=models,
             blobs=blobs,
             reach=reach,
+            spans=spans,
         )
         for queue, own in by_queue.items()
     ]

@@ -55,6 +55,12 @@ class Work:
         """It waits, runs, or a thread of it still does."""
         return ident in self.calls or ident in self._threads
 
+    @property
+    def threads(self) -> int:
+        """Threads of `def` tools that are taken, also by calls whose time is over."""
+        with self.lock:
+            return sum(self._threads.values())
+
     def admit(self, call: Call) -> bool:
         """Take the call in; True if it has its place now, else it gets it later by itself."""
         self.calls[call.ident] = call
@@ -145,7 +151,10 @@ class Work:
                 call.assignment.post(Progressed(call, None))
             return
         log.warning(
-            "the result of %s was not taken, it is sent again: %s", call.command.action_id, error
+            "the result of %s was not taken, it is sent again: %s",
+            call.command.action_id,
+            error,
+            extra={"action_id": call.command.action_id},
         )
 
         async def again() -> None:

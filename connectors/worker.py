@@ -13,6 +13,7 @@ Two ways to an answer (architecture section 5):
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -22,10 +23,11 @@ from typing import Any
 import msgspec
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import ActionCommand
+from perdure.schemas.records import ActionCommand, ActionResult
 from perdure.streams.runtime.blobs import Blobs
 from perdure.streams.runtime.ports import PlainProducer
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record, Undecodable
+from perdure.streams.runtime.spans import Sink
 
 from . import ledger
 from .answers import HEADERS, Answers, encode, headers_of
@@ -37,11 +39,13 @@ from .executor import Executor
 from .external import Asked, Begin, Ended, External, Late, reply, stricter
 from .gate import Gate
 from .late import Latecomers
+from .measures import WorkerMeasures
 from .models.providers import Providers
 from .offline import OfflineSettings
 from .reach import Reach
 from .target import target_of
 from .tool import Tool
+from .tracing import span_of
 from .work import Work
 
 log = logging.getLogger(__name__)
@@ -111,7 +115,10 @@ class WorkerProcessor:
         clock: Callable[[], int] = wall_clock,
         monotonic: Callable[[], float] = time.monotonic,
         reach: Reach | None = None,
+        spans: Sink | None = None,
     ) -> None:
+        self._spans = spans
+        self._me = settings.instance_id
         self.name = f"worker.{queue}"
         self.sources: tuple[str, ...] = (topics.commands(queue),)
         self.changelog = topics.changelog(self.name)
@@ -134,6 +141,7 @@ class WorkerProcessor:
             clock,
             threads,
             settings.announce_seconds,
+            self._told,
         )
         own = {name: threads for name, tool in self.tools.items() if not tool.is_async}
         in_all, per_target = settings.calls_in_all, settings.calls_per_target
@@ -141,6 +149,9 @@ class WorkerProcessor:
         self._reach.wakes(gate.admit)
         late = Latecomers(executor, caller, clock, Late)
         self._work = Work(executor, caller, gate, Begin, Ended, late.watch, monotonic)
+        self.measures = WorkerMeasures(
+            lambda: gate.inside, lambda: gate.waiting, lambda: self._work.threads
+        )
         self._external = External(
             settings.instance_id,
             self.tools,
@@ -258,9 +269,17 @@ class WorkerProcessor:
                     call.busy_on.busy(1)
             return call
 
+    def _told(self, call: Call, answer: ActionResult) -> None:
+        self.measures.called(call.command, answer)
+        if self._spans is not None:
+            span = span_of(call.command, answer, call.headers, self._me)
+            if span is not None:
+                self._spans(span)
+
     def _refuse(self, ctx: Context, message: Message, why: Failure) -> None:
         """An answer without a call."""
         answer = encode(self._answers.failed(message.body, why))
+        ctx.after_commit(functools.partial(self.measures.refused, message.body, why.kind))
         reply(ctx, message.body, answer, headers_of(message.record.headers))
 
     # --- partitions, timers, faults ------------------------------------------------------------
@@ -305,7 +324,10 @@ class WorkerProcessor:
             log.error("timer %r or the end of a call could not be taken", timer, exc_info=error)
             return
         command: ActionCommand = message.body
-        log.error("%s of %s could not be taken", command.verb, command.action_id, exc_info=error)
+        log.error(
+            "%s of %s could not be taken", command.verb, command.action_id,
+            exc_info=error, extra={"action_id": command.action_id},
+        )  # fmt: skip
         call = self._work.calls.get((command.action_id, command.attempt))
         if call is not None and call.phase == STAGED:
             self._work.not_begun(call)

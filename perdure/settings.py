@@ -104,7 +104,21 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="serves /live, /ready and /metrics; 0: any free port"
     )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="the address they are served on; another than loopback where Prometheus runs elsewhere",
+    )
     log_level: str = Field("WARNING", description="DEBUG, INFO, WARNING or ERROR")
+    log_format: str = Field(
+        "text", pattern="^(text|json)$", description="text, or json: one object a line"
+    )
+    trace_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="of the runs whose task brings no traceparent; traces are made where "
+        "OTEL_EXPORTER_OTLP_ENDPOINT names a collector",
+    )
     kafka: dict[str, str] = Field(
         default_factory=dict, description="goes to every Kafka client as it is"
     )

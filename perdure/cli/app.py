@@ -23,6 +23,7 @@ from .options import (
     DataDir,
     Instance,
     Json,
+    LogFormat,
     LogLevel,
     Metrics,
     Partitions,
@@ -80,6 +81,7 @@ def up(
         ),
     ] = False,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     as_json: Json = False,
 ) -> None:
     """Start everything and stay until Ctrl-C.
@@ -94,6 +96,7 @@ def up(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
             instance_id=instance_id, partitions=partitions, log_level=log_level,
             tokens_file=tokens_file,
+            log_format=log_format,
         )
     )  # fmt: skip
     deployment = Deployment(
@@ -119,6 +122,7 @@ def engine(
     partitions: Partitions = None,
     metrics_port: Metrics = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Run an engine: it owns runs and decides what happens next.
 
@@ -130,6 +134,7 @@ def engine(
         **flags(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
             instance_id=instance_id, partitions=partitions, metrics_port=metrics_port, log_level=log_level,
+            log_format=log_format,
         )
     )  # fmt: skip
     console.guarded(lambda: run_engine(made, url=made.page_url))
@@ -148,6 +153,7 @@ def worker(
     partitions: Partitions = None,
     metrics_port: Metrics = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Run a worker: it calls tools and models.
 
@@ -159,6 +165,7 @@ def worker(
         **flags(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
             instance_id=instance_id, partitions=partitions, metrics_port=metrics_port, log_level=log_level,
+            log_format=log_format,
         )
     )  # fmt: skip
     console.guarded(lambda: run_worker(made, tool_paths(list(tools or [])), queues))

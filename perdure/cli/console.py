@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from pydantic_settings import SettingsError
 
 from perdure.settings import Settings
 
+from . import logs
+
 if TYPE_CHECKING:
     from perdure.client import Client
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 def say(text: str) -> None:
     """A line for people, on stderr: stdout carries results only."""
-    print(text, file=sys.stderr, flush=True)
+    print(logs.told(text), file=sys.stderr, flush=True)
 
 
 def line(value: Any) -> None:
@@ -48,13 +49,7 @@ def settings(**flags: Any) -> Settings:
         made = Settings(**{name: value for name, value in flags.items() if value is not None})
     except (ValueError, OSError) as error:
         leave(USAGE, _setting(error))
-    logging.basicConfig(
-        level=made.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    if made.log_level.upper() == "WARNING":  # librdkafka warns of every retry that then succeeds
-        logging.getLogger("perdure.kafka").setLevel(logging.ERROR)
+    logs.configure(made)
     return made
 
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.utils import floatToGoString
 
 from perdure.streams.runtime.health import HealthBoard, HealthSnapshot
+from perdure.streams.runtime.measures import Family, Histogram
 
 if TYPE_CHECKING:
     from perdure.connectors.reach import Reach, ReachSnapshot
+
+    from .backlog import Backlog, Behind
 
 _COUNTERS = (
     "records",
@@ -32,9 +41,17 @@ _COUNTERS = (
 class _Collector:
     """The board as Prometheus families."""
 
-    def __init__(self, board: HealthBoard, reach: Reach | None) -> None:
+    def __init__(
+        self,
+        board: HealthBoard,
+        reach: Reach | None,
+        backlog: Backlog | None,
+        more: Sequence[Family],
+    ) -> None:
         self._board = board
         self._reach = reach
+        self._backlog = backlog
+        self._more = more
 
     def collect(self) -> Any:
         snapshots = self._board.snapshots()
@@ -56,8 +73,65 @@ class _Collector:
         for each in snapshots:
             last.add_metric([each.processor], each.last_commit_at)
         yield last
+        yield from _measured([((name,), family) for name, family in self._board.families()])
+        yield from _measured([((), family) for family in self._more])
         if self._reach is not None:
             yield from _reached(self._reach.snapshot())
+        if self._backlog is not None:
+            yield from _behind(self._backlog.look())
+
+
+def _measured(families: Sequence[tuple[tuple[str, ...], Family]]) -> Iterator[Any]:
+    """One family of Prometheus for each name; ``processor`` is a label where there is one."""
+    made: dict[str, Any] = {}
+    for own, family in families:
+        name = f"perdure_{family.name}"
+        if name not in made:
+            labels = [*(["processor"] if own else []), *family.labels]
+            made[name] = _FAMILIES[family.kind](name, family.text, labels=labels)
+        for labels_, value in family.values().items():
+            if isinstance(family, Histogram):
+                counts, total = value
+                bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+                pairs = list(zip(bounds, counts, strict=True))
+                made[name].add_metric([*own, *labels_], buckets=pairs, sum_value=total)
+            else:
+                made[name].add_metric([*own, *labels_], value)
+    yield from made.values()
+
+
+_FAMILIES: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _behind(found: Sequence[Behind]) -> Iterator[Any]:
+    lag = GaugeMetricFamily(
+        "perdure_lag_records",
+        "records of an input that are not finished",
+        labels=["processor", "topic", "partition"],
+    )
+    age = GaugeMetricFamily(
+        "perdure_oldest_unread_seconds",
+        "age of the oldest record of an input that nobody has read; 0: there is none",
+        labels=["processor", "topic"],
+    )
+    ages: dict[tuple[str, str], float] = {}
+    now = time.time() * 1000
+    for each in found:
+        topic, partition = each.spot
+        lag.add_metric([each.processor, topic, str(partition)], each.records)
+        if not each.first:
+            continue
+        where = (each.processor, topic)
+        seconds = 0.0 if each.oldest_at is None else max(now - each.oldest_at, 0) / 1000
+        ages[where] = max(ages.get(where, 0.0), seconds)
+    for where, seconds in ages.items():
+        age.add_metric(list(where), seconds)
+    yield lag
+    yield age
 
 
 def _reached(seen: ReachSnapshot) -> Iterator[Any]:
@@ -88,13 +162,16 @@ def serve(
     ready: Callable[[], bool],
     host: str = "127.0.0.1",
     reach: Reach | None = None,
+    backlog: Backlog | None = None,
+    more: Sequence[Family] = (),
 ) -> int:
     """Serve in a daemon thread; returns the port (``port`` 0: any free one). Raises OSError.
 
-    ``reach``: of a worker, which is not ready while it is offline.
+    ``reach``: of a worker, which is not ready while it is offline. ``backlog``: how far the role is
+    behind. ``more``: what the process measures beside its processors.
     """
     registry = CollectorRegistry()
-    registry.register(_Collector(board, reach))  # type: ignore[arg-type]
+    registry.register(_Collector(board, reach, backlog, more))  # type: ignore[arg-type]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -38,6 +38,9 @@ Metrics = Annotated[
     typer.Option("--metrics-port", help="serve /live, /ready and /metrics (0: any free port)"),
 ]
 LogLevel = Annotated[str | None, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR")]
+LogFormat = Annotated[
+    str | None, typer.Option("--log-format", help="text, or json: one object a line")
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document a line on stdout")]
 Tools = Annotated[
     list[str] | None,

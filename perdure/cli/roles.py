@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import signal
 import sys
 import threading
@@ -13,11 +15,15 @@ from typing import TYPE_CHECKING
 
 from perdure.settings import Settings
 
-from . import parent
+from . import logs, parent
 from .console import FAILED, leave, say
 
 if TYPE_CHECKING:
     from perdure.connectors.reach import Reach
+
+    from .tracing import Exporter
+
+log = logging.getLogger(__name__)
 
 
 def run_engine(settings: Settings, *, url: str | None = None) -> None:
@@ -28,9 +34,11 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     from perdure.streams.engine.outputs import Outputs
     from perdure.streams.engine.processor import EngineProcessor
     from perdure.streams.engine.signatures import Signatures
+    from perdure.streams.engine.traces import Traces
     from perdure.streams.runtime.blobs import Blobs
     from perdure.streams.runtime.kafka import ConfluentKafka
 
+    logs.configure(settings, "engine")
     runtime = settings.runtime()
     ensure_topics(settings.client_conf(), settings.topic_prefix, settings.partitions)
     kafka = ConfluentKafka(runtime)
@@ -38,6 +46,7 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
     ids = dict(admin.topic_ids([topics.TASKS]).result())
     count = admin.partition_counts([topics.TASKS])[topics.TASKS]
     queues = QueueProblems(lambda topic: admin.partition_counts([topic]).get(topic), count)
+    spans = _exporter("engine", settings)
     signatures = Signatures(settings.keys_of_approvers(), settings.require_signatures)
     histories = KafkaHistories(kafka, count, f"{runtime.transactional_id('engine')}.histories")
     processor = EngineProcessor(
@@ -46,8 +55,9 @@ def run_engine(settings: Settings, *, url: str | None = None) -> None:
         queues.problem,
         histories,
         signatures,
+        None if spans is None else Traces(spans, settings.trace_share),
     )
-    _serve("engine", settings, [processor])
+    _serve("engine", settings, [processor], spans=spans)
 
 
 class QueueProblems:
@@ -88,6 +98,7 @@ def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | No
     from perdure.streams.cluster.topics import ensure_topics
     from perdure.streams.runtime.kafka import ConfluentKafka
 
+    logs.configure(settings, "worker")
     tools = load_all(tool_files)
     runtime = settings.runtime()
     wanted = queues or list(
@@ -105,9 +116,12 @@ def run_worker(settings: Settings, tool_files: list[str], queues: list[str] | No
         ),
     )
     kafka = ConfluentKafka(runtime)
-    pieces = build_processors(tools, wanted, runtime, kafka, settings.blobs(), settings.worker())
+    spans = _exporter("worker", settings)
+    pieces = build_processors(
+        tools, wanted, runtime, kafka, settings.blobs(), settings.worker(), spans
+    )
     try:
-        _serve("worker", settings, pieces.processors, pieces.reach)
+        _serve("worker", settings, pieces.processors, pieces.reach, spans)
     finally:
         pieces.close()
 
@@ -117,10 +131,15 @@ def _serve(
     settings: Settings,
     processors: list,  # type: ignore[type-arg]
     reach: Reach | None = None,
+    spans: Exporter | None = None,
 ) -> None:
     from perdure.streams.runtime import runner
+    from perdure.streams.runtime.errors import RuntimeFault
     from perdure.streams.runtime.health import HealthBoard
+    from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.runtime.processing import where
 
+    from .backlog import Backlog, Input
     from .health import serve
 
     parent.follow()
@@ -131,6 +150,12 @@ def _serve(
     # whole burst of another thread (590 -> 640 steps/s in perdure bench at 50 runs at once).
     sys.setswitchinterval(0.0005)
     board = HealthBoard([processor.name for processor in processors])
+    for processor in processors:
+        board.of(processor.name).also(processor.measures.families)
+    runtime = settings.runtime()
+    inputs = {p.name: Input(runtime.group(p.name), p.sources) for p in processors}
+    more = [] if spans is None else [spans.spans]
+    backlog = Backlog(board, inputs, ConfluentKafka(runtime))
     started = time.monotonic()
 
     def ready() -> bool:
@@ -142,13 +167,21 @@ def _serve(
 
     if settings.metrics_port is not None:
         try:
-            port = serve(board, settings.metrics_port, ready, reach=reach)
+            port = serve(
+                board,
+                settings.metrics_port,
+                ready,
+                settings.metrics_host,
+                reach=reach,
+                backlog=backlog,
+                more=more,
+            )
         except OSError as error:
             leave(
                 FAILED,
                 f"--metrics-port {settings.metrics_port}: {error.strerror}; choose another, or 0 for any",
             )
-        say(f"{role}: health and metrics on http://127.0.0.1:{port}")
+        say(f"{role}: health and metrics on http://{settings.metrics_host}:{port}")
     stop = threading.Event()
     asked = 0
 
@@ -164,8 +197,33 @@ def _serve(
     say(
         f"{role} {settings.instance_id}: serving {', '.join(p.name for p in processors)} on {settings.bootstrap_servers}"
     )
-    runner.run(processors, settings.runtime(), stop, board=board)
+    try:
+        runner.run(processors, runtime, stop, board=board)
+    except RuntimeFault:
+        raise
+    except Exception as error:  # not as Python tells it: its text may hold payload
+        log.critical("%s ends by a bug", role, exc_info=error)
+        leave(FAILED, f"{role} ends by a bug ({where(error)}): please report it with this log")
+    finally:
+        if spans is not None:
+            spans.close()
     say(f"{role} {settings.instance_id}: stopped")
+
+
+def _exporter(role: str, settings: Settings) -> Exporter | None:
+    """Where spans go; nowhere unless a collector is named."""
+    from . import tracing
+
+    if not tracing.wanted(os.environ):
+        return None
+    try:
+        return tracing.Exporter(role, settings.instance_id)
+    except ImportError:
+        say(
+            f"{role}: {' or '.join(tracing.ENDPOINTS)} is set, and traces need a library that is not "
+            "installed: pip install 'perdure[traces]'. It goes on without traces"
+        )
+        return None
 
 
 def tool_paths(files: list[Path | str]) -> list[str]:

@@ -102,6 +102,7 @@ class Supervisor:
         ]
         common += ["--topic-prefix", made.topic_prefix, "--instance-id", self._identity(name)]
         common += ["--partitions", str(made.partitions), "--log-level", made.log_level]
+        common += ["--log-format", made.log_format]
         passed = {"PERDURE_DRAIN_SECONDS": str(made.drain_seconds), **(environment or {})}
         role = Role(
             name, [name, *common, *arguments], free_port(), environment=passed, awaited=awaited

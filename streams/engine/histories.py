@@ -60,7 +60,12 @@ class KafkaHistories:
                 try:
                     found = self._read(run_id)
                 except (Unread, Unanswered, RuntimeFault) as error:
-                    log.warning("the history of %s is read again: %s", run_id, error)
+                    log.warning(
+                        "the history of %s is read again: %s",
+                        run_id,
+                        error,
+                        extra={"run_id": run_id},
+                    )
                     time.sleep(_AGAIN)
                 else:
                     done(found)

@@ -100,6 +100,11 @@ def quarantine(run_id: str) -> bytes:
     return _QUARANTINE + run_id.encode()
 
 
+def quarantines() -> bytes:
+    """The prefix of all flags, and of what is parked for them."""
+    return _QUARANTINE
+
+
 def parked(run_id: str, number: int | None = None) -> bytes:
     """A parked record, or (None) the prefix of all of a run's."""
     prefix = _QUARANTINE + run_id.encode() + b"/"

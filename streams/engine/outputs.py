@@ -54,7 +54,7 @@ class Outputs:
             return self._blobs.put(content)
         except OSError as error:
             raise StoreFailed(
-                f"the blob store {self._blobs.url} can't be written: {error}"
+                f"the blob store {self._blobs.shown} can't be written: {error}"
             ) from error
 
     def fetch(self, reference: dict[str, Any]) -> bytes:
@@ -62,7 +62,9 @@ class Outputs:
         try:
             return self._blobs.get(reference)
         except OSError as error:
-            raise StoreFailed(f"the blob store {self._blobs.url} can't be read: {error}") from error
+            raise StoreFailed(
+                f"the blob store {self._blobs.shown} can't be read: {error}"
+            ) from error
 
     def value(self, value: Any) -> Any:
         """The value itself, read from the blob store where it is a reference."""
@@ -80,8 +82,9 @@ class Outputs:
         except BlobError:
             return None
 
-    def stage(self, ctx: Context, before: Run | None, decision: Decision) -> None:
-        """Everything a decision leads to, but the run's own state."""
+    def stage(self, ctx: Context, before: Run | None, decision: Decision) -> list[tuple[str, str]]:
+        """Everything a decision leads to, but the run's own state. Queue and verb of its commands."""
+        sent: list[tuple[str, str]] = []
         run = decision.run
         header = run.header
         run_id = header.run_id
@@ -93,11 +96,13 @@ class Outputs:
                 continue
             for command in effects(run, event):
                 self._command(ctx, key, command, header)
+                sent.append((command.queue, command.command.verb))
         self._questions(ctx, run, {} if before is None else before.writes)
         if header.status in FINAL:
             self._outcome(ctx, run, key)
         elif before is not None and before.header.status in FINAL:
             self._no_outcome(ctx, key, header)
+        return sent
 
     def _timers(self, ctx: Context, run_id: str, old: dict[str, int], new: dict[str, int]) -> None:
         if old is new:

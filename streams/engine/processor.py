@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from perdure.schemas import records, topics
@@ -25,9 +26,12 @@ from .forks import UNTIL_READ, Forks
 from .histories import Histories
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
+from .measures import EngineMeasures, waits
 from .outputs import Outputs
 from .quarantine import Quarantines
+from .recount import Recount, Uncounted
 from .signatures import Signatures
+from .traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +95,9 @@ class EngineProcessor:
         queue_problem: Callable[[str], str | None],
         histories: Histories | None = None,
         signatures: Signatures | None = None,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self.catalog = Catalog()
         self._outputs = outputs
         self._topic_id = topic_id
@@ -100,10 +106,17 @@ class EngineProcessor:
         self._codecs = layout.Codecs()
         self._kept = Kept(outputs)
         self._checkpoints = Checkpoints()
+        self.measures = EngineMeasures()
         self._quarantines = Quarantines(
-            self._dispatch, self._verdict, self._checkpoints.header, self._intake, self._kept
+            self._dispatch,
+            self._verdict,
+            self._checkpoints.header,
+            self._intake,
+            self._kept,
+            self.measures,
         )
         self._signatures = signatures or Signatures(None)
+        self._counted = Recount(self._checkpoints, self.measures)
         self._forks = Forks(histories, self._intake, self._kept, self._start)
         self.refusals: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Context, Message], None]] = {
@@ -152,15 +165,20 @@ class EngineProcessor:
         return EXPIRY_DELAY_MS if b"/ask/" in key else 0
 
     def completed(self, ctx: Context, event: Any) -> None:
-        """The only work the engine starts after a commit: reading what a fork begins with."""
-        self._forks.completed(ctx, event)
+        """What the engine does beside its records: reading what a fork begins with, counting."""
+        if isinstance(event, Uncounted):
+            self._counted.go_on(ctx, event)
+        else:
+            self._forks.completed(ctx, event)
 
     def live(self, ctx: Context) -> None:
         """Nothing else waits in a process: the store and its timers hold all there is."""
         self._forks.live(ctx)
+        self._counted.begin(ctx)
 
     def revoked(self, assignment: Assignment) -> None:
-        """Nothing to stop."""
+        """Nothing to stop; what waits there is counted by its next owner."""
+        self.measures.gone(assignment.partition)
 
     def failed(
         self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
@@ -199,7 +217,11 @@ class EngineProcessor:
 
     def _stage(self, ctx: Context, before: Run | None, made: Decision) -> None:
         self._checkpoints.save(ctx, made)
-        self._outputs.stage(ctx, before, made)
+        sent = self._outputs.stage(ctx, before, made)
+        told = partial(self.measures.decided, ctx.partition, made, sent, waits(made.run))
+        ctx.after_commit(told)
+        if self._traces is not None:
+            ctx.after_commit(partial(self._traces.decided, made))
 
     def _count(self, refusal: Refusal) -> Refusal:
         kind = refusal.reason.split(":", 1)[0][:40]
@@ -281,9 +303,10 @@ class EngineProcessor:
         trace = dict(record.headers).get("traceparent")
         if trace:
             origin["traceparent"] = trace.decode("ascii", "replace")[:200]
-        start = StartTask(
-            task, run_id, nonce(topic_id, record.partition, record.offset), new.digest, origin
-        )
+        once = nonce(topic_id, record.partition, record.offset)
+        if not trace and self._traces is not None:
+            origin["traceparent"] = self._traces.begin(run_id, once)
+        start = StartTask(task, run_id, once, new.digest, origin)
         base = records_of(ctx, run_id)
         if task.fork_of is not None:
             made = fork(start, history or [], base, ctx.now, self._lookup)
@@ -302,8 +325,9 @@ class EngineProcessor:
         """Making a fork raised: it is refused, its source is unharmed."""
         run_id = self._forks.doing
         waiting: layout.Waiting | None = ctx.get(layout.waiting(run_id))
-        log.error("the fork %s is refused: %s", run_id, type(error).__name__)
-        log.debug("the fork %s", run_id, exc_info=error)
+        named = {"run_id": run_id}
+        log.error("the fork %s is refused: %s", run_id, type(error).__name__, extra=named)
+        log.debug("the fork %s", run_id, exc_info=error, extra=named)
         if waiting is not None:
             record = self._kept.record(waiting)
             ctx.delete(layout.waiting(run_id))
@@ -405,6 +429,7 @@ class EngineProcessor:
         if known is None:
             return False
         self._outputs.verdict(ctx, self._checkpoints.header(ctx, run_id), known, run_id)
+        ctx.after_commit(partial(self.measures.verdict, known.accepted))
         return True
 
     def _verdict(
@@ -425,6 +450,7 @@ class EngineProcessor:
         if remember and header is not None:
             ctx.put(layout.remembered(run_id, request_id), made)
         self._outputs.verdict(ctx, header, made, run_id)
+        ctx.after_commit(partial(self.measures.verdict, accepted))
 
     # --- the end ------------------------------------------------------------------------------
 

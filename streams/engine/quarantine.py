@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from perdure.streams.runtime.processor import Context, Message
 from . import layout
 from .intake import Intake, position
 from .kept import Kept
+from .measures import EngineMeasures
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,9 @@ class Quarantines:
         header: Callable[[Context, str], Header | None],
         intake: Intake,
         kept: Kept,
+        measures: EngineMeasures,
     ) -> None:
+        self._measures = measures
         self._dispatch = dispatch
         self._verdict = verdict
         self._header = header
@@ -41,8 +45,10 @@ class Quarantines:
 
     def begin(self, ctx: Context, run_id: str, message: Message | None, error: Exception) -> None:
         """Flag the run and keep the record that broke it; a release that broke again is refused."""
-        log.error("run %s is quarantined: %s while processing it", run_id, type(error).__name__)
-        log.debug("run %s", run_id, exc_info=error)  # the text may hold what a user sent
+        named = {"run_id": run_id}
+        kind = type(error).__name__  # and no more: the text may hold what a user sent
+        log.error("run %s is quarantined: %s while processing it", run_id, kind, extra=named)
+        log.debug("run %s", run_id, exc_info=error, extra=named)
         flag: layout.Quarantine | None = ctx.get(layout.quarantine(run_id))
         reason = f"{type(error).__name__}: {error}"[:2000]
         if flag is None:
@@ -82,10 +88,12 @@ class Quarantines:
                     next=flag.next + 1,
                 )
         ctx.put(layout.quarantine(run_id), flag)
+        ctx.after_commit(partial(self._measures.sick, ctx.partition, run_id, flag.parked))
 
     def _release(self, ctx: Context, run_id: str, message: Message) -> None:
         """Take the run up again: its timers are set anew, then what was parked is processed in order."""
         ctx.delete(layout.quarantine(run_id))
+        ctx.after_commit(partial(self._measures.sick, ctx.partition, run_id, None))
         header = self._header(ctx, run_id)
         if header is not None:
             for name, due in header.timers.items():

@@ -41,6 +41,11 @@ class Blobs:
         if self._local:
             self.url = Path(self._root).absolute().as_uri()
 
+    @property
+    def shown(self) -> str:
+        """The URL for people and logs: without a name and a password in it."""
+        return re.sub(r"//[^/@]*@", "//", self.url)
+
     def put(self, content: bytes) -> dict[str, Any]:
         """Store the bytes; returns ``{"$blob", "size", "sha256"}``. Raises OSError."""
         sha = hashlib.sha256(content).hexdigest()

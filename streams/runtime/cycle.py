@@ -68,6 +68,7 @@ class Cycle:
         self._settings = settings
         self._clock = clock
         self._health = health
+        self._measures = health.measures
         self._wake = threading.Event()
         self._stopping = False
         self._aborted_in_a_row = 0
@@ -93,6 +94,7 @@ class Cycle:
             clock,
             started.partitions,
             self._wake,
+            health.measures,
         )
         self._members.settle = self._settle
         self._processing = Processing(processor, settings, clock, self._members.corrupt)
@@ -170,6 +172,7 @@ class Cycle:
     def _run(self, owned: Sequence[OwnedPartition]) -> None:
         """Steps 2 to 5 for these partitions."""
         work = Work()
+        began = self._clock.monotonic()
         try:
             self._processing.process(owned, work, timers=not self._stopping)
             if work.staged:
@@ -186,6 +189,9 @@ class Cycle:
         self._settled(work)
         for action in work.actions:  # 5. Act
             action()
+        if work.inputs:
+            self._measures.batch.observe(work.inputs)
+            self._measures.cycle.observe(self._clock.monotonic() - began)
 
     # 3. Commit
 
@@ -197,6 +203,7 @@ class Cycle:
         first = [own for own in work.staged if own.unwritten]
         for own in first:  # from this transaction on its state can be lost
             own.unwritten = False
+        began = self._clock.monotonic()
         producer.begin()
         try:
             positions = {}
@@ -215,6 +222,7 @@ class Cycle:
                 producer.send(topic, at, value, headers, partition)
             producer.send_offsets(positions, self._consumer.membership())
             producer.commit()
+            self._measures.transaction.observe(self._clock.monotonic() - began)
         except Aborted:
             for own in first:
                 own.unwritten = True
@@ -307,6 +315,8 @@ class Cycle:
             work.count("commits")
             self._committed_at = self._clock.now_ms()
         self._count(work.counts)
+        if work.buried:
+            self._measures.buried(work.buried)
 
     # Giving up
 

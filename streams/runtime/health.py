@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from .measures import Family, RuntimeMeasures
+
 
 @dataclass(frozen=True, slots=True)
 class HealthSnapshot:
@@ -35,6 +37,16 @@ class Health:
     def __init__(self, processor: str) -> None:
         self._lock = threading.Lock()
         self._snapshot = HealthSnapshot(processor)
+        self._more: tuple[Family, ...] = ()
+        self.measures = RuntimeMeasures()
+
+    def also(self, families: Iterable[Family]) -> None:
+        """What the processor itself measures, beside the runtime."""
+        self._more = (*self._more, *families)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return (*self.measures.families, *self._more)
 
     def snapshot(self) -> HealthSnapshot:
         with self._lock:
@@ -60,6 +72,11 @@ class HealthBoard:
 
     def of(self, processor: str) -> Health:
         return self._healths.setdefault(processor, Health(processor))
+
+    def families(self) -> list[tuple[str, Family]]:
+        """All that is measured, with the name of its processor."""
+        healths = list(self._healths.items())
+        return [(name, family) for name, health in healths for family in health.families]
 
     def snapshots(self) -> list[HealthSnapshot]:
         return [health.snapshot() for health in list(self._healths.values())]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from .assignment import OwnedPartition, Phase
 from .clock import Clock
 from .errors import GroupFenced, StoreCorrupt, TopicMismatch, Unanswered
+from .measures import RuntimeMeasures
 from .offsets import InputOffsets
 from .overlay import PartitionState
 from .ports import Admin, Answer, GroupConsumer, Kafka, Polled, Reader, Spot
@@ -41,7 +42,9 @@ class Membership:
         clock: Clock,
         partitions: int,
         wake: threading.Event,
+        measures: RuntimeMeasures,
     ) -> None:
+        self._measures = measures
         self._processor = processor
         self._settings = settings
         self._kafka = kafka
@@ -249,6 +252,8 @@ class Membership:
         own.live_since = own.now
         own.phase = Phase.LIVE
         self._changelog_ids[own.partition] = restoration.topic_id
+        self._measures.takeover.observe(self._clock.monotonic() - restoration.began)
+        self._measures.restored.add(n=restoration.restored)
         times = ", ".join(f"{what} {s:.2f}" for what, s in restoration.took.items())
         log.info(
             "%s: partition %d is live at changelog offset %d (seconds: %s)",

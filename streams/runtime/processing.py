@@ -217,7 +217,8 @@ class Processing:
             "%s: partition %d: an input failed: %s",
             self._processor.name,
             own.partition,
-            _where(error),
+            where(error),
+            extra={"run_id": None if message is None else message.owner},
         )
         log.debug("the whole of it", exc_info=error)
         savepoint = Savepoint(own, self._processor.encode, record)
@@ -239,7 +240,7 @@ class Processing:
                 "%s: partition %d: failed() itself failed: %s",
                 self._processor.name,
                 own.partition,
-                _where(e),
+                where(e),
             )
             self._last_resort(own, work, record, timer, error)
 
@@ -277,7 +278,7 @@ def _timer(processor: Processor, due: int, key: bytes, ctx: Context) -> None:
     processor.timer(ctx, key, due)
 
 
-def _where(error: Exception) -> str:
+def where(error: BaseException) -> str:
     """Type and place; the text may hold a payload."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:

@@ -123,6 +123,9 @@ class Context(Protocol):
 
     def cancel_timer(self, due: int, key: bytes) -> None: ...
 
+    def timers(self) -> Iterator[tuple[int, bytes]]:
+        """All committed timers, earliest first: (due, key)."""
+
     def send(
         self,
         topic: str,

@@ -64,7 +64,9 @@ class Restoration:
         self.ready = False
         self.doing = "offsets"
         self.took: dict[str, float] = {}  # s, by what it was at
-        self._phase, self._phase_began = self.doing, clock.monotonic()
+        self.restored = 0  # records read from the changelog
+        self.began = clock.monotonic()
+        self._phase, self._phase_began = self.doing, self.began
         self._spot = Spot(changelog, own.partition)
         self._group = group
         self._owner = owner
@@ -203,6 +205,7 @@ class Restoration:
         position = self._position
         for item in batch:
             if isinstance(item, Record):
+                self.restored += 1
                 if item.key is not None:
                     changes[item.key] = item.value
                 position = item.offset + 1

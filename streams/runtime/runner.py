@@ -15,6 +15,7 @@ from .health import HealthBoard
 from .kafka import ConfluentKafka
 from .memory import MemoryStores
 from .ports import Kafka
+from .processing import where
 from .processor import Processor
 from .rocksdb import RocksStores
 from .settings import RuntimeSettings
@@ -119,7 +120,7 @@ class Loop(threading.Thread):
             self._work()
         except BaseException as e:  # handed to `run`, which raises it in the caller's thread
             self.failure = e
-            text = str(e) if isinstance(e, RuntimeFault) else f"{type(e).__name__}: {e}"
+            text = str(e) if isinstance(e, RuntimeFault) else f"a bug: {where(e)}"
             self._health.update(failure=text, live=())
             log.error("%s ends: %s", self._processor.name, text)
             self._ending.set()

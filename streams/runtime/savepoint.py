@@ -12,7 +12,7 @@ from .overlay import DELETED, MISSING
 from .processor import Assignment, Headers, Hold, Record
 from .store import INTERNAL
 from .timers import PREFIX as TIMERS
-from .timers import timer_key
+from .timers import parse_timer, timer_key
 
 if TYPE_CHECKING:
     from .assignment import OwnedPartition
@@ -36,6 +36,7 @@ class Savepoint:
 
     __slots__ = (
         "_actions",
+        "_buried",
         "_encode",
         "_holds",
         "_memos",
@@ -69,6 +70,7 @@ class Savepoint:
         self._outputs: list[Output] = []
         self._actions: list[Callable[[], None]] = []
         self._holds: list[HeldRecord] = []
+        self._buried: list[str] | None = None
         self._size = 0
 
     @property
@@ -111,6 +113,10 @@ class Savepoint:
     def cancel_timer(self, due: int, key: bytes) -> None:
         self._stage_timer(timer_key(due, key), None)
 
+    def timers(self) -> Iterator[tuple[int, bytes]]:
+        for stored, _ in self._own.state.store.scan(TIMERS, TIMERS):
+            yield parse_timer(stored)
+
     def _stage_timer(self, key: bytes, raw: bytes | None) -> None:
         if self._timers is None:
             self._timers = {}
@@ -137,6 +143,7 @@ class Savepoint:
 
     def dead_letter(self, record: Record, reason: str, detail: str) -> None:
         self.send_as_it_came(dead_letter(record, reason, detail))
+        self._buried = [*(self._buried or ()), reason]
 
     def after_commit(self, action: Callable[[], None]) -> None:
         self._actions.append(action)
@@ -188,3 +195,5 @@ class Savepoint:
         work.outputs += self._outputs
         work.actions += self._actions
         work.size += size
+        for reason in self._buried or ():
+            work.buried[reason] = work.buried.get(reason, 0) + 1

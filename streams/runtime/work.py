@@ -27,7 +27,9 @@ class Taken:
 class Work:
     """What one cycle took and staged."""
 
-    __slots__ = ("actions", "counts", "first", "inputs", "outputs", "size", "staged", "taken")
+    __slots__ = (
+        "actions", "buried", "counts", "first", "inputs", "outputs", "size", "staged", "taken",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.taken: dict[OwnedPartition, Taken] = {}
@@ -40,6 +42,7 @@ class Work:
         self.inputs = 0
         self.first: Any = None  # the first input taken
         self.counts: dict[str, int] = {}
+        self.buried: dict[str, int] = {}  # dead letters by reason
 
     def of(self, own: OwnedPartition) -> Taken:
         taken = self.taken.get(own)

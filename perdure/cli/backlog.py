@@ -1,0 +1,135 @@
+"""How far a role is behind, as Kafka has it: asked when somebody scrapes, at most every 10 s.
+
+Lag is the log's end less the committed offset: of a worker that is the lowest unfinished command. The age
+is that of the oldest unread record of a processor's first input: tasks, or a queue's commands.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from perdure.streams.runtime.errors import KafkaUnreachable, Unanswered
+from perdure.streams.runtime.health import HealthBoard
+from perdure.streams.runtime.ports import Admin, Answer, Kafka, Position, Reader, Spot
+from perdure.streams.runtime.processor import Record
+
+ASK_EVERY_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 2.0
+"""A scrape waits no longer than this for each answer; without one there are no figures."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a processor reads: its group, its topics."""
+
+    group: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """One partition of one input. ``oldest_at`` (ms): of the ``first`` input's first unread record."""
+
+    processor: str
+    spot: Spot
+    records: int
+    first: bool = False
+    oldest_at: int | None = None
+
+
+class Backlog:
+    """The partitions this process has, live, restoring or stopped. Thread-safe."""
+
+    def __init__(
+        self,
+        board: HealthBoard,
+        inputs: Mapping[str, Input],
+        kafka: Kafka,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._board = board
+        self._inputs = inputs
+        self._kafka = kafka
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._admin: Admin | None = None
+        self._reader: Reader | None = None
+        self._again_at = 0.0
+        self._known: list[Behind] = []
+
+    def look(self) -> list[Behind]:
+        """As of now or some seconds ago; nothing where Kafka does not answer."""
+        with self._lock:
+            now = self._monotonic()
+            if now >= self._again_at:
+                self._again_at = now + ASK_EVERY_SECONDS
+                try:
+                    self._known = self._ask()
+                except (Unanswered, KafkaUnreachable):
+                    self._known = []
+            return self._known
+
+    def _ask(self) -> list[Behind]:
+        if self._admin is None:
+            self._admin = self._kafka.admin()
+        found: list[Behind] = []
+        for seen in self._board.snapshots():
+            of = self._inputs[seen.processor]
+            mine = sorted({*seen.live, *seen.restoring, *seen.stopped})
+            spots = [Spot(topic, partition) for topic in of.topics for partition in mine]
+            if not spots:
+                continue
+            committed = self._answer(self._admin.committed(of.group, spots, False))
+            starts = self._answer(self._admin.starts(spots))
+            ends = self._answer(self._admin.ends(spots))
+            at = {spot: _position(committed.get(spot), starts[spot]) for spot in spots}
+            behind = {spot: max(ends[spot] - at[spot], 0) for spot in spots}
+            unread = {
+                spot: at[spot] for spot in spots if behind[spot] and spot.topic == of.topics[0]
+            }
+            oldest = self._oldest(unread)
+            found += [
+                Behind(seen.processor, s, behind[s], s.topic == of.topics[0], oldest.get(s))
+                for s in spots
+            ]
+        return found
+
+    def _answer(self, asked: Answer[T]) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not asked.done():
+            if time.monotonic() > deadline:
+                raise Unanswered("Kafka has not answered")
+            time.sleep(0.005)
+        return asked.result()
+
+    def _oldest(self, unread: Mapping[Spot, int]) -> dict[Spot, int]:
+        """The timestamps of the first unread records; what can't be read in time is left out."""
+        found: dict[Spot, int] = {}
+        if not unread:
+            return found
+        if self._reader is None:
+            self._reader = self._kafka.reader("perdure.backlog")
+        for spot, offset in unread.items():
+            self._reader.add(spot, offset)
+        waiting = set(unread)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while waiting and time.monotonic() < deadline:
+            for item in self._reader.poll(1_000, 0.05):
+                spot = Spot(item.topic, item.partition)
+                if spot in waiting:
+                    if isinstance(item, Record):
+                        found[spot] = item.timestamp
+                    waiting.discard(spot)  # an end, or trouble: there is no record to be seen
+        for spot in unread:
+            self._reader.remove(spot)
+        return found
+
+
+def _position(committed: Position | None, start: int) -> int:
+    """What lies before the log's start is gone and nobody's backlog."""
+    return start if committed is None else max(committed.offset, start)
