@@ -208,7 +208,7 @@ class RunHistory:
             self._seen.stood_in["model"] += data.get("next_model") is not None
         if becomes == "succeeded":
             self._done_at[n] = event_at
-        if kind in _CLOSES_QUESTIONS:
+        if kind in _CLOSES_QUESTIONS and not data.get("doubted"):
             for question in self.questions.values():
                 if question["action"] == n:
                     question["open"] = False
