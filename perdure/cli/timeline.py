@@ -82,7 +82,9 @@ _SELF_TOLD: Final = frozenset({"pin", "update_plan"})
 def _succeeded(data: dict[str, Any], names: dict[int, str]) -> str | None:
     if data.get("attempt") is None and names.get(data["n"]) in _SELF_TOLD:
         return None
-    result = data.get("result")
+    if "result" not in data:  # a model's: its reply is told by itself
+        return None
+    result = data["result"]
     if "degraded" in data:
         age = round(data["degraded"]["age_seconds"])
         older = f"its result of {age} s ago stands in ({data['degraded']['from']})"
