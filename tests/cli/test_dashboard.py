@@ -33,7 +33,9 @@ def served() -> set[str]:
     port = health.serve(board, 0, lambda: True, reach=w.worker._reach, backlog=behind)
     page = get(port, "metrics")[1]
     w.close()
-    return {family.name for family in text_string_to_metric_families(page)} | {"perdure_trace_spans"}
+    return {family.name for family in text_string_to_metric_families(page)} | {
+        "perdure_trace_spans"
+    }
 
 
 def unknown(text: str, served: set[str]) -> set[str]:
