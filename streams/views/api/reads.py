@@ -20,11 +20,13 @@ from .requests import (
     bad,
     checked,
     cursor_of,
+    encoded,
     flag,
     in_path,
     number,
     operator,
     place_of,
+    raw_answer,
     viewer,
     word,
 )
@@ -132,13 +134,13 @@ class Reads:
         run_id = in_path(request, "run_id", "run_id")
 
         async def here() -> web.StreamResponse:
-            try:
-                found = await self._in_thread(lambda: work(run_id))
+            try:  # encoded there too: a run of 2,000 steps takes the loop's time otherwise
+                found = await self._in_thread(lambda: _encoded(work(run_id)))
             except NoRun:
                 raise no_run(run_id) from None
             if found is None:
                 raise Problem(404, "not_found", missing)
-            return answer(found)
+            return raw_answer(found)
 
         return await self._routing.of_run(request, run_id, here)
 
@@ -252,6 +254,10 @@ class Reads:
 
 def _spot(place: tuple[int, str]) -> tuple[int, str]:
     return place[0], place[1].replace("~~", "/")
+
+
+def _encoded(found: dict[str, Any] | None) -> bytes | None:
+    return None if found is None else encoded(found)
 
 
 def _with_may(found: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -39,11 +39,13 @@ def bad(message: str, code: str = "bad_request") -> Problem:
     return Problem(400, code, message)
 
 
-def answer(value: Any, status: int = 200) -> web.Response:
+def encoded(value: Any) -> bytes:
     """JSON whose integers a browser can hold."""
-    return web.Response(
-        body=_json.encode(outward(value)), status=status, content_type="application/json"
-    )
+    return _json.encode(outward(value))
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=encoded(value), status=status, content_type="application/json")
 
 
 def raw_answer(body: bytes) -> web.Response:

@@ -42,6 +42,7 @@ function marks(action) {
     const changed = (approval.decisions ?? []).find(({ decision }) => decision === "modify");
     if (approval.open) made.push(link(path("approvals", ...String(approval.approval_id).split("/")), { class: "mark tone-wait" }, icon("person"), "waits for a person: decide"));
     else if (action.status === "rejected" || last?.decision === "reject") made.push(h("span", { class: "mark tone-bad" }, icon("person"), "rejected by ", inline(last?.approver ?? approval.closed_by, 60)));
+    else if (!last && !action.approved_by) made.push(h("span", { class: "mark tone-plain" }, icon("person"), "not answered"));
     else made.push(h("span", { class: "mark tone-good" }, icon("person"), changed ? "changed and approved by " : "approved by ", inline(action.approved_by ?? changed?.approver ?? approval.closed_by, 60)));
   }
   const tries = Number(action.attempts ?? 0);

@@ -23,7 +23,9 @@ export function askedOf(action, decidedAt, now) {
   const n = number(String(asked.approval_id).replace("/a", "/"));
   const to = decidedAt.get(n);
   const first = attemptsOf(action, now)[0];
-  return { from: Number(asked.requested_at), to: to ?? (asked.open ? now : first?.from ?? now), open: Boolean(asked.open), approval: asked };
+  // Where nobody decided, the end of the run closed it.
+  const closed = first?.from ?? Number(action.finished_at ?? asked.requested_at);
+  return { from: Number(asked.requested_at), to: to ?? (asked.open ? now : closed), open: Boolean(asked.open), approval: asked };
 }
 
 /** Of the timeline's entries: replies by action, decisions by question, titles by step, moments. */
@@ -88,10 +90,12 @@ export function story(actions, entries, now) {
 /** Milliseconds in which a person was asked: overlapping questions count once. */
 export function waitedForPeople(actions, entries, now) {
   const { decidedAt } = told(entries);
+  const ended = entries.find(({ type }) => type === "ending_started" || type === "run_finished");
+  const last = ended ? Number(ended.at) : now;
   const pairs = actions.map((action) => askedOf(action, decidedAt, now)).filter(Boolean).map(({ from, to }) => [from, to]);
   for (const entry of entries) {
     const asked = entry.type === "approval_requested" ? entry.data?.approval : null;
-    if (asked && !asked.action) pairs.push([Number(entry.at), decidedAt.get(Number(asked.n)) ?? now]);
+    if (asked && !asked.action) pairs.push([Number(entry.at), decidedAt.get(Number(asked.n)) ?? Math.max(last, Number(entry.at))]);
   }
   let [sum, end] = [0, 0];
   for (const [from, to] of pairs.sort((a, b) => a[0] - b[0])) {
