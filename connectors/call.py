@@ -174,13 +174,15 @@ class Caller:
         try:
             return await self.answers.pack(answer, self.in_thread)
         except ResultError as error:
-            fault = error
+            fault, why = error, error.code
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             fault = ResultError(f"the answer is not JSON: {error}", "bad_result")
+            why = type(error).__name__
         except Exception as error:  # a blob store's own: an answer goes out in any case
             fault = ResultError(f"the answer can't be packed: {describe(error)}", "bad_result")
+            why = type(error).__name__
         named = {"action_id": command.action_id}  # and no text: it may hold payload
-        log.warning("%s of %s: %s", command.target, command.action_id, fault.code, extra=named)
+        log.warning("%s of %s: %s", command.target, command.action_id, why, extra=named)
         return encode(
             self.answers.failed(
                 command,
