@@ -122,7 +122,7 @@ class External:
         action_id = command.action_id
         for attempt in range(command.attempt - 1, 0, -1):
             open_ = ctx.get(ledger.OPEN + ledger.attempt_key(action_id, attempt)) is not None
-            if open_ or self._work.under_way((action_id, attempt)):
+            if open_ or self._work.to_come((action_id, attempt)):
                 break
         else:
             return False

@@ -55,6 +55,12 @@ class Work:
         """It waits, runs, or a thread of it still does."""
         return ident in self.calls or ident in self._threads
 
+    def to_come(self, ident: tuple[str, int]) -> bool:
+        """Its call is to begin here, or has not had its answer. A thread that was given up is not
+        waited for: it may never end."""
+        call = self.calls.get(ident)
+        return call is not None and call.phase < ENDED and not call.dropped
+
     def admit(self, call: Call) -> bool:
         """Take the call in; True if it has its place now, else it gets it later by itself."""
         self.calls[call.ident] = call
