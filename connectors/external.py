@@ -111,9 +111,26 @@ class External:
         """The ledger has this attempt: answered again, barred, or under way elsewhere."""
         entry = ledger.find(ctx, command.action_id, command.attempt)
         if entry is None:
-            return False
+            return self._waits_for_another(ctx, message, command)
         if entry.result is not None:
             reply(ctx, command, entry.result.encode(), headers_of(message.record.headers))
+        return True
+
+    def _waits_for_another(self, ctx: Context, message: Message, command: ActionCommand) -> bool:
+        """An earlier attempt has not ended, whatever made the engine, or a person, sure that it never
+        happened (a clock that ran ahead): until then this one would be a second effect."""
+        action_id = command.action_id
+        for attempt in range(command.attempt - 1, 0, -1):
+            open_ = ctx.get(ledger.OPEN + ledger.attempt_key(action_id, attempt)) is not None
+            if open_ or self._work.to_come((action_id, attempt)):
+                break
+        else:
+            return False
+        text = f"attempt {attempt} has not ended: it is not known whether it happens"
+        payload = encode(self._answers.failed(command, Failure("unknown", "earlier_attempt", text)))
+        entry = self._entry(ctx, command, "finished", result=payload.decode())
+        ledger.close(ctx, action_id, command.attempt, entry)
+        reply(ctx, command, payload, headers_of(message.record.headers))
         return True
 
     def stage(self, ctx: Context, call: Call) -> None:

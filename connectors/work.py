@@ -61,6 +61,12 @@ class Work:
         with self.lock:
             return sum(self._threads.values())
 
+    def to_come(self, ident: tuple[str, int]) -> bool:
+        """Its call is to begin here, or has not had its answer. A thread that was given up is not
+        waited for: it may never end."""
+        call = self.calls.get(ident)
+        return call is not None and call.phase < ENDED and not call.dropped
+
     def admit(self, call: Call) -> bool:
         """Take the call in; True if it has its place now, else it gets it later by itself."""
         self.calls[call.ident] = call

@@ -107,6 +107,8 @@ class ViewsApp:
         self.settings = settings
         self.projector = Projector()
         self.failure: BaseException | None = None
+        self.frozen = False
+        """A batch could not be taken: nothing is committed any more."""
         self.recovered = threading.Event()
         self._index = index
         self._changed = changed
@@ -193,6 +195,7 @@ class ViewsApp:
             value_serializer="raw",
         )
         app.transport = CommittedTransport(app.conf.broker, app)
+        app.frozen = lambda: self.frozen
         for name in TABLES:
             self._tables[name] = self._table(app, name)
         self._tables[RUNS].on_recover(self._recovered)
@@ -254,6 +257,13 @@ class ViewsApp:
         try:
             take(batch)
         except BaseException as error:
+            self.frozen = True
+            if (
+                isinstance(error, NotHere)
+                and self._stopping is not None
+                and self._stopping.is_set()
+            ):
+                raise  # its tables were closed under it: the next process reads the batch again
             log.exception("the views stop: a batch could not be taken")
             self.failure = error
             self._crashed(error)

@@ -21,6 +21,14 @@ class _CommittedThread(AIOKafkaConsumerThread):
 
 
 class _CommittedConsumer(Consumer):
+    """Commits nothing once a batch could not be taken: Faust acknowledges it whatever comes of it."""
+
+    async def commit(self, *args: Any, **options: Any) -> bool:
+        frozen = getattr(self.app, "frozen", None)
+        if frozen is not None and frozen():
+            return False
+        return bool(await super().commit(*args, **options))
+
     def _new_consumer_thread(self) -> Any:
         return _CommittedThread(self, loop=self.loop, beacon=self.beacon)
 

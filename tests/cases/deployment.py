@@ -110,7 +110,9 @@ class Deployment:
         command += ["--tools", str(HERE / "tools.py"), "--agents", str(settings), *self.where]
         for file in tools:
             command += ["--tools", str(file)]
-        known = {**os.environ, "CASES_EFFECTS": str(self._effects), **environment}
+        # One tool stands for many services here: its breaker would answer for all of them.
+        calm = {"PERDURE_BREAKER_FAILURES": "0", "PERDURE_OFFLINE_WITHIN_SECONDS": "0"}
+        known = {**os.environ, "CASES_EFFECTS": str(self._effects), **calm, **environment}
         with (self.directory / "up.log").open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=known

@@ -496,3 +496,31 @@ def test_a_command_that_waited_too_long_for_a_place_is_not_called(world: Make) -
     codes = {r["status"]: r.get("error", {}).get("code") for r in w.results()}
     assert codes == {"succeeded": None, "failed": "EXPIRED"}
     assert ran == [1]
+
+
+def test_external_attempt_waits_for_nothing_while_an_earlier_one_has_not_ended(world: Make) -> None:
+    """An engine whose clock ran ahead asked a person, who said that it had not been called: both
+    attempts then lay on the topic. The second is not called, also when it is delivered again."""
+    calls = []
+
+    @tool("t", effect="external")
+    async def act(context: ToolContext) -> int:
+        calls.append(context.attempt)
+        await asyncio.sleep(0.05)
+        return 1
+
+    w = world(act)
+    w.take(command(effect="external"))
+    w.take(command(effect="external", attempt=2))
+    w.until(lambda: w.worker.running == 0)
+    w.take(command(effect="external", attempt=2))
+    w.drain()
+    assert calls == [1]
+    second = [r for r in w.results() if r["attempt"] == 2]
+    assert [(r["status"], r["error"]["code"]) for r in second] == [
+        ("unknown", "earlier_attempt")
+    ] * 2
+    assert [r["status"] for r in w.results() if r["attempt"] == 1] == ["started", "succeeded"]
+    w.take(command(effect="external", attempt=3))  # now that it has ended, another may be made
+    w.until(lambda: w.worker.running == 0)
+    assert calls == [1, 3]

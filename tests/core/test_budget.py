@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage
+from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage, Window
 
 from .harness import World, accepted, agent, tool
 
@@ -56,3 +56,16 @@ def test_what_was_used_settles_what_was_reserved() -> None:
 def test_a_script_reads_nothing() -> None:
     made = world(Budget(tokens=10), ModelSpec(provider="scripted", name="m", replies=[]))
     assert made.command("m")
+
+
+def test_a_summary_reserves_what_it_is_shown_not_the_whole_window() -> None:
+    spec = Window(max_tokens=8_000, keep_rounds=1, mode="summary")
+    made = World(tool("look"), agent_spec=agent("look", model=OPENAI, window=spec))
+    accepted(made.start("the task", budget=Budget(tokens=5_000)))
+    made.summary = ""
+    for step in range(3):
+        made.reply(None, ("look", {"step": step}))
+        made.answer(made.command("look"), result="x" * 200)
+        if made.action(made.header.next_action - 1).purpose == "summary":
+            return
+    raise AssertionError("no summary was asked for")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from perdure.schemas.records import Usage
+
 from .. import keys
 from ..decide import asking, models, moves
 from ..decide.decision import Decision
 from ..decide.ending import closing, over_budget
 from ..policies.budget import reserved
-from ..state import Action
+from ..state import Action, Run
 from . import rendering, summary, window
 
 LONG: Final = "long"
@@ -25,10 +27,7 @@ def ready(decision: Decision, index: int) -> window.View | None:
     layers = window.Layers(run)
     span = summary.wanted(layers)
     if span is not None:
-        model = run.model(index)
-        most = window.corrected(run, window.room(run))  # a summary's request fits the window
-        call = reserved(model, most, summary.output_tokens(run, model.max_output_tokens))
-        if over_budget(decision, call):
+        if over_budget(decision, _uses(run, index, *span)):
             return None
         _summarise(decision, index, *span)
         if run.header.open:
@@ -38,6 +37,14 @@ def ready(decision: Decision, index: int) -> window.View | None:
         return shown
     _hand_over(decision, shown)
     return None
+
+
+def _uses(run: Run, index: int, start: int, stop: int) -> Usage:
+    """What a summary's call is likely to use."""
+    model = run.model(index)
+    asked = summary.messages(run, Action(n=0, covers=[start, stop]))
+    tokens = window.corrected(run, window.weight(asked))
+    return reserved(model, tokens, summary.output_tokens(run, model.max_output_tokens))
 
 
 def caller(decision: Decision, shown: window.View) -> dict[str, Any]:
