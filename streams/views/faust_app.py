@@ -170,7 +170,7 @@ class ViewsApp:
     def _make(self) -> Any:
         made = self.settings
         prefix = made.topic_prefix
-        app = faust.App(
+        app: Any = faust.App(
             topics.group_id(prefix, GROUP),
             broker=broker_urls(made.bootstrap_servers),
             broker_credentials=credentials(made.kafka),
