@@ -20,8 +20,9 @@ from perdure.connectors.tool import Tool
 from perdure.schemas import topics
 from perdure.schemas.records import AgentSpec
 
-from .dying import Case, DyingWorld, quiet
+from .dying import Case, DyingWorld
 from .network import Network
+from .quiet import quiet
 
 AGENT: Final = "tested"
 LATE_SHARE: Final = 0.8

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -169,14 +167,3 @@ class DyingWorld(World):
                     task.get_coro().close()
         self._bodies.close()
         self.close()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """What the product logs about deaths that were made on purpose is no news."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -23,10 +23,11 @@ from perdure.schemas.records import AgentSpec, ModelSpec, RetryPolicy
 
 from .balance import Asked, judge
 from .bookings import SETTLE, TIMEOUT, Bookings, name_of, tools_of
-from .dying import Case, DyingWorld, quiet
+from .dying import Case, DyingWorld
 from .matrix import Kind
 from .network import Network
 from .plots import BRANCHES, PLACES, WITH_ITS_OWN, Saga
+from .quiet import quiet
 
 AGENT: Final = "traveller"
 RUN: Final = "saga"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .faults import SPOTS
 from .history import ACTION, RUN, Seen
+from .quiet import quiet
 from .scenario import Scenario
 
 Make = Callable[[int], Scenario]
@@ -108,17 +107,6 @@ class Coverage:
             "questions": dict(self.seen.questions),
             "stood_in": dict(self.seen.stood_in),
         }
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """What the product logs about faults that were made on purpose is no news."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def simulate(seed: int, coverage: Coverage | None = None, make: Make = Scenario) -> Result:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,6 +27,10 @@ def create(broker: str, name: str, partitions: int, **settings: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker})
     for future in admin.create_topics([new]).values():
         future.result(20)
+    end = time.monotonic() + 10  # the controller has it; the broker hears of it a moment later
+    while name not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < end, f"{name} was created and is not there"
+        threading.Event().wait(0.01)
 
 
 def about(problems: list[Problem], topic: str) -> list[Problem]:

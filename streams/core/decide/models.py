@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from perdure.schemas.records import ModelSpec
 
+from .. import keys
 from ..policies.retry import outage_wait_seconds
 from ..state import Action, Run
 from .decision import Decision
@@ -24,6 +25,30 @@ _UNUSABLE: Final = _OUT_OF_REACH | {"permission"}
 def name_of(model: ModelSpec) -> str:
     """What its calls name as their target."""
     return model.name or model.provider
+
+
+def proposal(run: Run, model: ModelSpec, step: int) -> dict[str, Any]:
+    """What every proposal of a model's call says."""
+    header = run.header
+    n = header.next_action
+    return {
+        "n": n,
+        "kind": "model",
+        "step": step,
+        "target": name_of(model),
+        "queue": model.queue,
+        "effect": "read_only",
+        "key": keys.idempotency_key(header.run_id, n, header.nonce),
+        "timeout_seconds": model.timeout_seconds,
+    }
+
+
+def close(
+    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
+) -> None:
+    """A model's call has failed for good, and nobody is asked: the turn goes on without it."""
+    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": False}
+    decision.emit("action_failed", {**data, "closed": True, **extra}, actor)
 
 
 def tries(run: Run, action: Action, attempts: int) -> int:
@@ -50,7 +75,7 @@ def failed(
     if error["kind"] not in _UNUSABLE:
         return False
     if gives_way(run, action):
-        _give_way(decision, action, error, extra, actor, action.model + 1)
+        close(decision, action, error, {**extra, "next_model": action.model + 1}, actor)
         return True
     if error["kind"] not in _OUT_OF_REACH and not _another_is_down(run, action):
         return False
@@ -83,20 +108,8 @@ def all_again(decision: Decision, action: Action) -> bool:
     ):
         return False
     error = action.error or {"kind": "model_unavailable", "code": "", "message": ""}
-    _give_way(decision, action, error, {}, "engine", 0)
+    close(decision, action, error, {"next_model": 0}, "engine")
     return True
-
-
-def _give_way(
-    decision: Decision,
-    action: Action,
-    error: dict[str, Any],
-    extra: dict[str, Any],
-    actor: str,
-    to: int,
-) -> None:
-    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": False}
-    decision.emit("action_failed", {**data, "closed": True, "next_model": to, **extra}, actor)
 
 
 def next_one(run: Run, now: int) -> int | None:

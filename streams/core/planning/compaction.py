@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from perdure.schemas.records import Usage
 
-from .. import keys
 from ..decide import asking, models, moves
 from ..decide.decision import Decision
 from ..decide.ending import closing, over_budget
@@ -62,26 +61,11 @@ def caller(decision: Decision, shown: window.View) -> dict[str, Any]:
 
 def _summarise(decision: Decision, index: int, start: int, stop: int) -> None:
     """Ask the model in use for a summary. It takes no step."""
-    header = decision.run.header
-    model = decision.run.model(index)
-    n = header.next_action
-    decision.emit(
-        "action_proposed",
-        {
-            "n": n,
-            "kind": "model",
-            "model": index,
-            "purpose": summary.PURPOSE,
-            "covers": [start, stop],
-            "step": header.step,
-            "target": models.name_of(model),
-            "queue": model.queue,
-            "effect": "read_only",
-            "key": keys.idempotency_key(header.run_id, n, header.nonce),
-            "timeout_seconds": model.timeout_seconds,
-        },
-    )
-    moves.request(decision, n)
+    run = decision.run
+    said = models.proposal(run, run.model(index), run.header.step)
+    about = {"model": index, "purpose": summary.PURPOSE, "covers": [start, stop]}
+    decision.emit("action_proposed", {**said, **about})
+    moves.request(decision, said["n"])
 
 
 def summarised(
@@ -92,7 +76,7 @@ def summarised(
     text = summary.text_of(run, decision.lookup.value(result))
     if text is None:
         error = {"kind": "model_invalid", "code": "no_summary", "message": "it holds no text"}
-        _close(decision, action, error, extra, actor)
+        models.close(decision, action, error, extra, actor)
         return
     decision.emit("action_succeeded", {"n": action.n, "attempt": action.attempt, **extra}, actor)
     start, stop = action.covers
@@ -115,15 +99,8 @@ def failed(
             return False
     elif error["kind"] != "context_overflow":
         return False
-    _close(decision, action, error, extra, actor)
+    models.close(decision, action, error, extra, actor)
     return True
-
-
-def _close(
-    decision: Decision, action: Action, error: dict[str, Any], extra: dict[str, Any], actor: str
-) -> None:
-    data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": False}
-    decision.emit("action_failed", {**data, "closed": True, **extra}, actor)
 
 
 def beginning(decision: Decision, action: Action, result: Any) -> dict[str, Any]:

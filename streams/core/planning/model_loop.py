@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import ToolSpec
 
-from .. import keys
 from ..arguments import argument_error
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
@@ -72,24 +71,11 @@ def advance(decision: Decision) -> None:
 def _call_model(decision: Decision, index: int, step: int, shown: window.View) -> None:
     """Call the agent's model, or one of its fallbacks, by its index."""
     run = decision.run
-    header = run.header
-    model = run.model(index)
-    n = header.next_action
-    data = {
-        "n": n,
-        "kind": "model",
-        "step": step,
-        "target": models.name_of(model),
-        "queue": model.queue,
-        "effect": "read_only",
-        "key": keys.idempotency_key(header.run_id, n, header.nonce),
-        "timeout_seconds": model.timeout_seconds,
-        **compaction.caller(decision, shown),
-    }
+    data = models.proposal(run, run.model(index), step) | compaction.caller(decision, shown)
     if index:
         data["model"] = index
     decision.emit("action_proposed", data)
-    moves.request(decision, n, shown=shown)
+    moves.request(decision, data["n"], shown=shown)
 
 
 def _hand_over(decision: Decision) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage
+from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Usage
 
 from ..state import Action, Run
 
@@ -28,9 +28,13 @@ def priced(run: Run, action: Action, usage: Usage) -> Usage:
     """The usage with its cost by the agent's prices, where the provider names none."""
     if action.kind != "model" or usage.cost:
         return usage
-    prices = run.model_of(action).prices
-    if prices is None:
+    return _at_prices(run.model_of(action), usage)
+
+
+def _at_prices(model: ModelSpec, usage: Usage) -> Usage:
+    if model.prices is None:
         return usage
+    prices = model.prices
     cost = usage.input_tokens * prices.input + usage.output_tokens * prices.output
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
@@ -56,10 +60,7 @@ def reserved(model: ModelSpec, tokens: int, limit: int | None) -> Usage:
     """
     if model.provider == "scripted":
         return Usage()
-    written = limit or 0
-    prices = model.prices or Prices()
-    cost = (tokens * prices.input + written * prices.output) / 1_000_000
-    return Usage(tokens, written, cost)
+    return _at_prices(model, Usage(tokens, limit or 0))
 
 
 def no_room(run: Run, next_call: Usage) -> str | None:
