@@ -203,13 +203,13 @@ class ViewsApp:
         events = self._topic(app, topics.EVENTS)
         outcomes = self._topic(app, topics.OUTCOMES)
 
-        @app.agent(events, name="events")
+        @app.agent(events, name="events")  # type: ignore[untyped-decorator]
         async def project(stream: Any) -> None:
             async for batch in stream.take_events(BATCH, within=WITHIN_SECONDS):
                 self._guarded(self._take_events, batch)
                 await asyncio.sleep(0)
 
-        @app.agent(outcomes, name="outcomes")
+        @app.agent(outcomes, name="outcomes")  # type: ignore[untyped-decorator]
         async def close(stream: Any) -> None:
             async for batch in stream.take_events(BATCH, within=WITHIN_SECONDS):
                 self._guarded(self._take_outcomes, batch)
