@@ -27,7 +27,7 @@ class TableHistories:
         return (hashed & 0x7FFFFFFF) % self._views.settings.partitions
 
     def events(self, run_id: str, after: int = 0) -> list[RunEvent]:
-        partition = self._partition(run_id)
+        partition = self._held(run_id)
         try:
             raw = self._views.stored(RUNS, partition, run_id.encode())
             if raw is None:
@@ -47,7 +47,7 @@ class TableHistories:
             raise Elsewhere(self._holder(partition)) from None
 
     def outcome(self, run_id: str) -> Outcome | None:
-        partition = self._partition(run_id)
+        partition = self._held(run_id)
         try:
             raw = self._views.stored(OUTCOMES, partition, run_id.encode())
         except NotHere:
@@ -56,6 +56,14 @@ class TableHistories:
             return None if raw is None else codec.decode(raw, Outcome)
         except RecordError:
             return None
+
+    def _held(self, run_id: str) -> int:
+        """The run's partition, if its tables are here and as full as their changelogs are: a run
+        that is not found before that may well be there."""
+        partition = self._partition(run_id)
+        if partition not in self._views.held():
+            raise Elsewhere(self._holder(partition))
+        return partition
 
     def _holder(self, partition: int) -> str | None:
         for address, partitions in self._views.holders().items():
@@ -80,3 +88,6 @@ class TableHistories:
 
     def ready(self) -> bool:
         return self._views.alive() and self._views.recovered.is_set()
+
+    def whole(self) -> bool:
+        return self.ready() and self._views.given() <= set(self._views.held())
