@@ -1,8 +1,7 @@
-"""`perdure views` as processes: two that share the runs, one that is killed, tables made anew."""
+"""`perdure views` as processes: two that share the runs, one that is killed."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -106,29 +105,3 @@ def test_either_of_two_processes_answers_for_all_runs_and_one_alone_too(
     log.write(later)
     until(lambda: one.versions().get("later") == len(later), "it goes on")
     assert one.end(signal.SIGTERM) == 0
-
-
-def test_tables_made_anew_by_the_command_answer_the_same(
-    log: Log, tmp_path: Path, processes: list[Process]
-) -> None:
-    names = ["0.1-first-plan", "0.1-first-model_loop", "0.1-first-handover"]
-    runs = {f"r{n}": golden(names[n % 3], f"r{n}", 1_750_000_000_000 + n) for n in range(9)}
-    wanted = {run_id: len(events) for run_id, events in runs.items()}
-    for events in runs.values():
-        log.write(events, ended=True)
-
-    def answers(process: Process) -> dict[str, Any]:
-        until(lambda: process.versions() == wanted, "all runs", 60)
-        paths = ["/api/runs?limit=200", "/api/tools", "/api/agents"]
-        for run_id in runs:
-            paths += [f"/api/runs/{run_id}{part}" for part in ("", "/timeline", "/actions")]
-        until(lambda: all(r["complete"] is not None for r in process.get(paths[0])["runs"]), "ends")
-        return {path: process.get(path) for path in paths}
-
-    processes.append(Process(log, tmp_path, "one"))
-    kept = answers(processes[0])
-    assert processes[0].end(signal.SIGTERM) == 0
-    processes.append(Process(log, tmp_path, "one", "--rebuild"))
-    assert answers(processes[1]) == kept
-    assert "made anew" in processes[1].told
-    assert os.listdir(tmp_path / "views") == ["one"]
