@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import shutil
 import signal
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.settings import Settings
 
-from . import logs, parent
+from . import logs, parent, view_tables
 from .console import FAILED, USAGE, client, leave, say
 
 if TYPE_CHECKING:
@@ -87,17 +86,11 @@ def _prepare(settings: Settings, directory: Path, rebuild: bool) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     ensure_topics(conf, prefix, settings.partitions, processors=processors)
     admin = ConfluentKafka(settings.runtime()).admin()
-    names = [topics.changelog(name) for name in TABLES]
-    ids = dict(admin.topic_ids([topics.EVENTS, *names]).result())
-    directory.mkdir(parents=True, exist_ok=True)
-    noted = directory / "made_of.json"
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(noted.read_text()) == ids:
-            return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
-    # Tables of other topics, made anew under the same names: what is here is not theirs.
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True, exist_ok=True)
-    noted.write_text(json.dumps(ids))
+    ids = view_tables.ids_now(admin)
+    if not view_tables.fits(directory, ids):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        view_tables.note(directory, ids)
     return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
 
 

@@ -52,10 +52,15 @@ CALLS = ["http_get", "http_put", "http_post", "late", "slow"]
 """Tools of the agent `caller`, whose plans call what refuses, lies, falls silent or is late."""
 
 
-def perdure(*arguments: str, where: list[str]) -> subprocess.CompletedProcess[str]:
+def perdure(
+    *arguments: str, where: list[str], **environment: str
+) -> subprocess.CompletedProcess[str]:
     """One command of the command line."""
     command = [sys.executable, "-m", "perdure", *arguments, *where]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    known = {**os.environ, **environment}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=known
+    )
 
 
 class Deployment:

@@ -20,7 +20,7 @@ from perdure.schemas.canonical import canonical
 from perdure.streams.views.access import entry
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cases.deployment import WATCHED, Deployment
+from tests.cases.deployment import WATCHED, Deployment, perdure
 from tests.cases.inputs import Sent
 from tests.cases.model_server import ModelServer, model_server
 from tests.cli.test_dashboard import DASHBOARD, unknown
@@ -116,6 +116,7 @@ def look(made: Deployment) -> dict[str, str]:
 def observed(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     directory = tmp_path_factory.mktemp("observed")
     tokens = directory / "tokens.jsonl"
+    tokens.touch(0o600)
     tokens.write_bytes(canonical(entry(f"{CANARY}-token", "ann", ["operator", "approver"])))
     with model_server() as model, collecting() as (collector, endpoint):
         call = {"id": "c1", "name": "charge", "arguments": json.dumps({"card": f"{CANARY}-card"})}
@@ -242,6 +243,19 @@ def test_a_log_line_is_json_and_says_of_which_run_it_is(observed: Observed) -> N
     assert about
     assert [line for line in about if line.get("run_id") not in RUNS] == []
     assert {line["run_id"] for line in lines if "run_id" in line} <= {*RUNS}
+
+
+def test_doctor_finds_the_views_sound(observed: Observed) -> None:
+    tokens = str(observed.made.directory / "tokens.jsonl")
+    told = perdure("doctor", "--json", where=observed.made.where, PERDURE_TOKENS_FILE=tokens)
+    assert told.returncode == 0, told.stdout + told.stderr
+    found = {each["name"]: each for each in map(json.loads, told.stdout.splitlines())}
+    assert found["views"]["text"] == "1 process, nothing unread"
+    assert found["view tables"]["text"].endswith("was made of these topics")
+    assert found["page"]["text"] == f"{observed.made.ready['url']} is served and ready"
+    assert found["tokens"]["text"] == f"{tokens} lets in 1: ann"
+    assert {each["level"] for name, each in found.items() if name != "disk"} <= {"ok", "warn"}
+    assert CANARY not in told.stdout
 
 
 def test_no_secret_is_in_a_log_a_figure_or_a_trace(observed: Observed) -> None:
