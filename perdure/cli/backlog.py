@@ -34,13 +34,15 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """One partition of one input. ``oldest_at`` (ms): of the ``first`` input's first unread record."""
+    """One partition of one input. ``oldest_at`` (ms): of the ``first`` input's first unread record.
+    ``started``: its group has committed something there."""
 
     processor: str
     spot: Spot
     records: int
     first: bool = False
     oldest_at: int | None = None
+    started: bool = False
 
 
 def held_by(board: HealthBoard) -> dict[str, set[int]]:
@@ -75,12 +77,13 @@ class Backlog:
             if now >= self._again_at:
                 self._again_at = now + ASK_EVERY_SECONDS
                 try:
-                    self._known = self._ask()
+                    self._known = self.ask()
                 except (Unanswered, KafkaUnreachable):
                     self._known = []
             return self._known
 
-    def _ask(self) -> list[Behind]:
+    def ask(self) -> list[Behind]:
+        """As of now. Raises `Unanswered`, `KafkaUnreachable`. Not for two threads at once."""
         if self._admin is None:
             self._admin = self._kafka.admin()
         found: list[Behind] = []
@@ -102,7 +105,7 @@ class Backlog:
                 left = 0 if nothing else behind[spot]
                 told = spot.topic == of.topics[0]
                 oldest = read.timestamp if told and isinstance(read, Record) else None
-                found.append(Behind(processor, spot, left, told, oldest))
+                found.append(Behind(processor, spot, left, told, oldest, spot in committed))
         return found
 
     def _answer(self, asked: Answer[T]) -> T:

@@ -115,11 +115,12 @@ async def _serve(
     from perdure.streams.views.projections.rows import Row
     from perdure.streams.views.table_histories import TableHistories
     from perdure.topics_reader import Scanner
-    from perdure.view_feeds import ClientDoor, Feed, KafkaWatch
+    from perdure.view_feeds import ClientDoor, Feed
 
     from .backlog import Backlog, Input
     from .health import registry_of
     from .view_measures import families, http_seconds
+    from .view_watch import KafkaWatch
 
     index = Index()
     told: list[Changes] = []
@@ -167,7 +168,7 @@ async def _serve(
         answers=answers,
         histories=histories,
         door=ClientDoor(client(settings), key_of),
-        watch=KafkaWatch(kafka.admin(), settings.topic_prefix),
+        watch=KafkaWatch(kafka, runtime.group, lambda: feed.letters),
         changes=told[0],
         access=access,
         registry=registry_of(measures, backlog),
