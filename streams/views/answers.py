@@ -31,6 +31,8 @@ from .projector import fold
 
 _STATUSES: Final = ("running", "waiting_approval", "compensating", "done", "failed", "cancelled")
 _KEPT: Final = 16
+_KEPT_EVENTS: Final = 20_000
+"""Of all stories that are kept together: some 100 MB."""
 _DETAIL: Final = (
     "plan", "key_state", "summary", "budget", "last_api_call_status", "metadata", "ending", "messages",
 )  # fmt: skip
@@ -89,7 +91,10 @@ class Answers:
         with self._lock:
             story = self._stories.pop(run_id, None) or _Story()
             self._stories[run_id] = story
-            if len(self._stories) > _KEPT:
+            while len(self._stories) > 1 and (
+                len(self._stories) > _KEPT
+                or sum(len(kept.events) for kept in self._stories.values()) > _KEPT_EVENTS
+            ):
                 self._stories.popitem(last=False)
         with story.lock:
             seen = story.events[-1].version if story.events else 0
