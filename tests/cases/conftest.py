@@ -13,7 +13,8 @@ from .deployment import CALLS, DEMO, TOOLS, Deployment, agent_of
 from .model_server import ModelServer, model_server
 
 QUIRKS = [name for case in ("Q01", "Q02", "Q03", "Q04", "Q05", "Q07") for name in inputs.ids(case)]
-MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS]
+HOSTILE = [*inputs.ids("Z03"), "Z04.2"]
+MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS, *HOSTILE]
 STOPS = {"steps": 6, "tokens": 1_000_000, "then": "stop"}
 UNLIKE = {  # by agent: in what it differs from the others that a model plays
     **{name: {"model": {"max_output_tokens": 300}} for name in ("q03.1", "q03.2", "cut")},
