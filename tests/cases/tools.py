@@ -124,9 +124,9 @@ async def late(context: ToolContext, first: float, second: float) -> str:
 
 @tool("http_get", effect="read_only")
 async def http_get(context: ToolContext, url: str) -> Any:
-    """Read from anywhere in the world, and follow where it leads."""
+    """Read from anywhere in the world, or from the one named server inside, and follow where it leads."""
     note(context, "http_get", url=url)
-    async with http.client() as client:
+    async with http.client(allow=os.environ.get("CASES_REDIRECTOR", "").split()) as client:
         return (await client.get(url, follow_redirects=True)).text
 
 
