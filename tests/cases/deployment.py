@@ -47,8 +47,9 @@ TOOLS = [
     "odd",
     "ping",
     "down",
+    "http_get",
 ]
-CALLS = ["http_get", "http_put", "http_post", "late", "slow"]
+CALLS = ["http_read", "http_put", "http_post", "late", "slow"]
 """Tools of the agent `caller`, whose plans call what refuses, lies, falls silent or is late."""
 
 
