@@ -198,6 +198,7 @@ def views(
     partitions: Partitions = None,
     metrics_port: Metrics = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Serve the page and the HTTP API: what runs do, what waits for people.
 
@@ -213,7 +214,7 @@ def views(
         **flags(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir,
             instance_id=instance_id, partitions=partitions, metrics_port=metrics_port,
-            log_level=log_level, tokens_file=tokens_file,
+            log_level=log_level, log_format=log_format, tokens_file=tokens_file,
         )
     )  # fmt: skip
     console.guarded(

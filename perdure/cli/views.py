@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.settings import Settings
 
-from . import parent
+from . import logs, parent
 from .console import FAILED, USAGE, client, leave, say
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ def run_views(
     """Serve until SIGTERM or Ctrl-C."""
     parent.follow()
     access_of = _access(settings, host, dev)
-    # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt.
+    logs.configure(settings, "views")
+    # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt,
+    # and below WARNING what they read and send.
     for name in ("aiokafka", "faust", "mode"):
-        level = settings.log_level if settings.log_level == "DEBUG" else "CRITICAL"
+        level = logging.WARNING if settings.log_level.upper() == "DEBUG" else logging.CRITICAL
         logging.getLogger(name).setLevel(level)
     warnings.filterwarnings(
         "ignore", category=DeprecationWarning, module=r"(faust|mode|aiokafka)\b"
@@ -109,6 +111,7 @@ async def _serve(
     url: str | None,
 ) -> None:
     from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.runtime.processing import where
     from perdure.streams.views.answers import Answers
     from perdure.streams.views.api.server import Parts, Server
     from perdure.streams.views.board import Board
@@ -190,7 +193,7 @@ async def _serve(
         await metrics.stop()
     await asyncio.to_thread(app.stop)
     if failed:
-        leave(FAILED, f"the views have ended: {app.failure!r}")
+        leave(FAILED, f"the views have ended ({where(app.failure)}): see their log")
     sys.stderr.flush()
 
 

@@ -142,7 +142,7 @@ class ViewsApp:
             loop.run_until_complete(self._serve())
         except BaseException as error:
             self.failure = error
-            log.error("the views' Faust app has ended: %r", error)
+            log.error("the views' Faust app has ended", exc_info=error)
         finally:
             left = asyncio.all_tasks(loop)  # Faust leaves waits of its own behind
             for task in left:
