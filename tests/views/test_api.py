@@ -392,6 +392,17 @@ def test_probes_need_no_token(world: World, address: str) -> None:
         assert error(probe.get("/api/nothing"), 401)
 
 
+def test_nothing_is_listed_before_the_tables_are_there(world: World, ann: httpx.Client) -> None:
+    """Half a list would be taken for the whole, and a page that watches would never hear of the rest."""
+    world.histories.is_ready = False
+    try:
+        for path in ("/api/runs", "/api/runs/model-1", "/api/stats", "/api/changes"):
+            found = ann.get(path)
+            assert (found.status_code, found.json()["error"]["code"]) == (503, "restoring"), path
+    finally:
+        world.histories.is_ready = True
+
+
 def test_health_and_stats(ann: httpx.Client) -> None:
     assert get(ann, "/api/health")["views"] == [{"instance": "here", "partitions": [0]}]
     stats = get(ann, "/api/stats")

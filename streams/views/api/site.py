@@ -131,6 +131,7 @@ class Site:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         viewer(request)
+        self._routing.restored()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         response.headers["X-Accel-Buffering"] = "no"
         set_headers(response)
