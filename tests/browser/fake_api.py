@@ -273,7 +273,9 @@ class _Server(ThreadingHTTPServer):
 def _handler(api: FakeApi, ended: threading.Event) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # headers and body are two writes: the second one waited 40 ms
+        disable_nagle_algorithm = (
+            True  # headers and body are two writes: the second one waited 40 ms
+        )
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: a test's output is its own."""

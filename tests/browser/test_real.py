@@ -84,9 +84,7 @@ def _until_served(up: Up) -> None:
         time.sleep(0.1)
 
 
-def submitted(
-    page: Page, up: Up, agent: str, task_id: str, task: Any, user: str = "uma"
-) -> None:
+def submitted(page: Page, up: Up, agent: str, task_id: str, task: Any, user: str = "uma") -> None:
     """A task through the page's form; then the question it leads to."""
     page.goto(f"{up.url}/submit")
     page.get_by_label("Agent").select_option(agent)

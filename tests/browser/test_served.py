@@ -50,9 +50,7 @@ def signed_in(browser: Browser, served: tuple[World, str]) -> Iterator[BrowserCo
 
 
 @pytest.fixture
-def page(
-    signed_in: BrowserContext, served: tuple[World, str], watched: Watched
-) -> Iterator[Page]:
+def page(signed_in: BrowserContext, served: tuple[World, str], watched: Watched) -> Iterator[Page]:
     made = signed_in.new_page()
     watched.watch(made)
     made.goto(served[1])
