@@ -188,6 +188,10 @@ def views(
     dev: Annotated[
         bool, typer.Option("--dev", help="no tokens: whoever is on this machine has every role")
     ] = False,
+    person: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="with --dev: who decides here (else your login)"),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="make the tables anew from agent.events first")
     ] = False,
@@ -218,7 +222,9 @@ def views(
         )
     )  # fmt: skip
     console.guarded(
-        lambda: run_views(made, host=host, port=port, dev=dev, rebuild=rebuild, url=url)
+        lambda: run_views(
+            made, host=host, port=port, dev=dev, rebuild=rebuild, url=url, person=person
+        )
     )
 
 

@@ -35,6 +35,9 @@ EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "refunds"
 WAVES: Final = 3
 OUTCOME_SECONDS: Final = 180.0
 APPROVER: Final = "ann"
+VISITOR: Final = "bob"
+"""Whoever sits before the page: one of those who are asked about refunds."""
+PAGE_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -204,6 +207,7 @@ def demo(*, kills: bool, keep: bool, as_json: bool, data_dir: Path | None) -> No
             agents=EXAMPLE / model,
             environment=services.environment(),
             views=keep,
+            page_as=VISITOR,
         )
         code = 1
         try:
@@ -335,6 +339,14 @@ def _kill(deployment: Deployment, name: str) -> int:
     return 0
 
 
+def _served(page: str | None) -> bool:
+    try:
+        with urllib.request.urlopen(f"{page}/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 def _until(deployment: Deployment, done: Any, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -415,14 +427,19 @@ def _one_more(client: Client) -> None:
     client.submit([task])
     if not client.wait_until(lambda: "r-keep/a1" in client.pending(), 30.0, 0.3):
         say("demo: the question of r-keep has not opened within 30 s")
-    say("demo: r-keep/a1 waits for you: `perdure approve r-keep/a1 --as bob`")
 
 
 def _stay(deployment: Deployment) -> None:
-    servers = deployment.settings.bootstrap_servers
+    """Say where to look, once there is something to see; then stay."""
+    servers, page = deployment.settings.bootstrap_servers, deployment.url
     say(
         f"demo: everything keeps running on {servers} (PERDURE_BOOTSTRAP_SERVERS={servers}); Ctrl-C ends it"
     )
+    say(f"demo: r-keep/a1 waits for you: `perdure approve r-keep/a1 --as {VISITOR}`, or a click on")
+    say(f"      {page}/approvals/r-keep/a1")
+    if not _until(deployment, partial(_served, page), PAGE_SECONDS):
+        say("demo: the page does not answer yet: it comes up beside the rest, look again")
+    say(f"demo: the page, with every run of this demo: {page}")
     while True:
         deployment.look()
         time.sleep(0.1)

@@ -39,6 +39,7 @@ class Deployment:
         environment: dict[str, str] | None = None,
         views: bool = True,
         port: int | None = None,
+        page_as: str | None = None,
     ) -> None:
         self.settings = settings
         self._tools = tool_paths(list(tools))
@@ -50,6 +51,7 @@ class Deployment:
         self._environment = dict(environment or {})
         self._views = views
         self._port = port
+        self._page_as = page_as
         self.url: str | None = None
         self.broker: Any = None
         self.supervisor: Supervisor | None = None
@@ -97,6 +99,8 @@ class Deployment:
         """Whoever may read this machine's loopback may look, unless tokens say who."""
         tokens = self.settings.tokens_file
         who = ["--dev"] if tokens is None else ["--tokens-file", str(tokens.absolute())]
+        if tokens is None and self._page_as is not None:
+            who += ["--as", self._page_as]
         return ["--port", str(port), *who]
 
     def _start_broker(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import shutil
 import signal
 import sys
@@ -28,11 +29,18 @@ NEXT_PORTS: Final = 20
 
 
 def run_views(
-    settings: Settings, *, host: str, port: int, dev: bool, rebuild: bool, url: str | None = None
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    dev: bool,
+    rebuild: bool,
+    url: str | None = None,
+    person: str | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     parent.follow()
-    access_of = _access(settings, host, dev)
+    access_of = _access(settings, host, dev, person)
     logs.configure(settings, "views")
     # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt,
     # and below WARNING what they read and send.
@@ -47,16 +55,21 @@ def run_views(
     asyncio.run(_serve(settings, directory, partitions, host, port, access_of, url))
 
 
-def _access(settings: Settings, host: str, dev: bool) -> Any:
+def _access(settings: Settings, host: str, dev: bool, person: str | None) -> Any:
+    from perdure.schemas.records import USER_ID_PATTERN
     from perdure.streams.views.access import ROLES, Access, BadTokens, Caller
 
     from .terminal import user_name
 
     local: Caller | None = None
+    if person is not None and not dev:
+        leave(USAGE, "--as goes with --dev; otherwise a token says who somebody is")
+    if person is not None and not re.match(USER_ID_PATTERN, person):
+        leave(USAGE, f"--as {person!r}: a name is 1 to 200 letters, digits and - _ . : @")
     if dev:
         if host not in LOOPBACK:
             leave(USAGE, f"--dev lets everybody in and serves on loopback only, not on {host}")
-        local = Caller(user_name() or "local", frozenset(ROLES), dev=True)
+        local = Caller(person or user_name() or "local", frozenset(ROLES), dev=True)
     elif settings.tokens_file is None:
         leave(
             USAGE,

@@ -152,11 +152,11 @@ class World:
     def health(self) -> Json:
         return {
             "ready": True,
-            "lag": {"agent.tasks": 0, "agent.results": 14, "agent.approvals": 0, "agent.control": 0, "agent.events": 212,
+            "lag": {"agent.tasks": 0, "agent.results": 14, "agent.approvals": 0, "agent.control": 0, "agent.events": 0,
                     "agent.commands.tools": 37, "agent.commands.models": 5},
-            "processors": {"engine": {"members": 2, "lag": 14}, "worker.tools": {"members": 3, "lag": 37},
-                           "worker.models": {"members": 1, "lag": 5}, "views": {"members": 1, "lag": 212}},
-            "views": [{"instance": "views-1", "partitions": [0, 1]}],
+            "processors": {"engine": {"behind": 14, "started": True}, "worker.tools": {"behind": 37, "started": True},
+                           "worker.models": {"behind": 5, "started": True}, "views": {"behind": 0, "started": True}},
+            "views": [{"instance": "http://127.0.0.1:8600", "partitions": [0, 1]}],
             "dead_letters": 2,
             "oldest_task_age_seconds": 0.4,
         }  # fmt: skip
@@ -273,6 +273,9 @@ class _Server(ThreadingHTTPServer):
 def _handler(api: FakeApi, ended: threading.Event) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = (
+            True  # headers and body are two writes: the second one waited 40 ms
+        )
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: a test's output is its own."""

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from .conftest import chromium, context_of
 from .fake_api import FakeApi, World
+from .scenes import MINUTE
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 VIEWS = {
@@ -16,8 +17,24 @@ VIEWS = {
     "runs": ("/", ".rows .run-row", 800),
     "run": ("/runs/refund-4711", ".step", 1010),
     "inbox": ("/approvals/refund-4718/a1", ".question-card", 800),
-    "health": ("/health", ".tile", 900),
+    "health": ("/health", ".tile", 1010),
 }
+
+
+def afternoon() -> World:
+    """The showcase's runs among thousands of others, whose numbers fit those of the other views."""
+    made = World(10_000)
+    newest = max(row["updated_at"] for row in made.rows if row["run_id"] not in made.scenes)
+    moved = newest - (made.now - 8 * MINUTE)
+    for row in made.rows:
+        if row["run_id"] in made.scenes:
+            continue
+        if row["status"] == "waiting_approval":  # the inbox has five questions
+            row.update(status="done", complete=True, waiting_for=[])
+        for name in ("updated_at", "started_at", "finished_at"):
+            row[name] = row[name] and row[name] - moved
+    made.rows.sort(key=lambda row: row["updated_at"], reverse=True)
+    return made
 
 
 def modify(page: Page) -> None:
@@ -31,7 +48,7 @@ def modify(page: Page) -> None:
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    api = FakeApi(World(10_000)).start()
+    api = FakeApi(afternoon()).start()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for theme in ("light", "dark"):

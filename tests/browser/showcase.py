@@ -116,6 +116,8 @@ def handed_over(now: int) -> Scene:
     find["error"] = {**UNAVAILABLE, "kind": "unavailable", "code": "API_UNAVAILABLE"}
     run.wait(9 * SECOND)
     run.ask("handover", "contracts.find failed three times: take over invoice 2207", within=6 * 24 * HOUR,
+            rule={"error": {"kind": "unavailable", "code": "API_UNAVAILABLE", "message": "Service Unavailable"},
+                  "in_a_row": 3},
             history={"completed": [], "errors": [{"kind": "unavailable", "code": "API_UNAVAILABLE",
                                                   "message": "Service Unavailable"}]})  # fmt: skip
     return run.close()

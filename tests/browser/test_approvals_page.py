@@ -37,6 +37,13 @@ def test_the_inbox_is_by_deadline_and_a_question_says_all(page: Page, api: FakeA
     assert re.match(r"[45]:\d\d:\d\d$", page.locator(".deadline .until").inner_text())
 
 
+def test_a_handover_says_what_went_wrong(page: Page, api: FakeApi) -> None:
+    open_question(page, api, "invoice-2207/a1")
+    rule = page.locator(".rule")
+    expect(rule).to_contain_text("unavailable · API_UNAVAILABLE Service Unavailable")
+    expect(rule).to_contain_text("3 times in a row")
+
+
 def test_the_deadline_counts_down(page: Page, api: FakeApi) -> None:
     page.goto(f"{api.url}/approvals/sub-88/a1")
     left = page.locator(".deadline .until")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from .conftest import visit
+from .conftest import Watched, visit
 from .fake_api import FakeApi, World
 from .nasty import SHOWN
 from .scenes import Scene
@@ -32,12 +33,25 @@ def attacked(now: int, text: str) -> Scene:
     return run.close()
 
 
+@pytest.fixture(scope="module")
+def loaded(desktop: BrowserContext, server: FakeApi) -> Iterator[tuple[Page, Watched]]:
+    """One page for all texts: only what the server says changes."""
+    server.world = World()
+    page, watched = desktop.new_page(), Watched()
+    watched.watch(page)
+    page.goto(f"{server.url}/health")
+    page.locator(".connection").wait_for()
+    yield page, watched
+    page.close()
+
+
 @pytest.mark.parametrize(("name", "text", "shown"), SHOWN, ids=[name for name, _, _ in SHOWN])
 def test_z06_is_inert_and_visible(
-    page: Page, api: FakeApi, world: World, name: str, text: str, shown: str
+    loaded: tuple[Page, Watched], api: FakeApi, world: World, name: str, text: str, shown: str
 ) -> None:
+    page, watched = loaded
     world.add(attacked(world.now, text))
-    page.goto(f"{api.url}/health")
+    visit(page, "/health")
     for path, places in (
         ("/", ["[data-run=nasty-1] .row-link"]),
         ("/runs/nasty-1", [".run-title h1", ".quote", ".call-error", ".standing"]),
@@ -59,6 +73,7 @@ def test_z06_is_inert_and_visible(
             r"/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u206f]|\u{e0100}/u.test(document.body.textContent)"
         )
         assert not hidden
+    assert watched.unexpected == []
 
 
 def test_z06_cut_text_says_how_much_and_shows_all(page: Page, api: FakeApi, world: World) -> None:

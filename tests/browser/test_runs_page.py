@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
@@ -15,9 +14,6 @@ from .scenes import row
 ROWS = ".rows .run-row"
 
 
-MANY = pytest.mark.parametrize("world", [10_000], indirect=True)
-
-
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
     return World(getattr(request, "param", 400), scenes=False)
@@ -27,25 +23,13 @@ def first(page: Page) -> str | None:
     return page.locator(ROWS).first.get_attribute("data-run")
 
 
-@MANY
-def test_first_content_within_a_second_with_ten_thousand_runs(page: Page, api: FakeApi) -> None:
-    took = []
-    for _ in range(3):  # the best of three: the rest is what else the machine does
-        begun = time.monotonic()
-        page.goto(api.url, wait_until="commit")
-        page.locator(ROWS).first.wait_for()
-        took.append(time.monotonic() - begun)
-    crowded = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # who shares the cores
-    assert min(took) < 1.0 * crowded, (took, crowded)
-    expect(page.locator(".summary")).to_have_text("10,000 runs")
-
-
-@MANY
+@pytest.mark.parametrize("world", [10_000], indirect=True)
 def test_pages_come_as_far_as_one_scrolls_and_few_rows_are_elements(
     page: Page, api: FakeApi
 ) -> None:
     page.goto(api.url)
     page.locator(ROWS).first.wait_for()
+    expect(page.locator(".summary")).to_have_text("10,000 runs")
     for _ in range(12):
         page.evaluate(
             "main => { main.scrollTop = main.scrollHeight }", page.locator("#main").element_handle()

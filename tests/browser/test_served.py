@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from perdure.schemas.records import Verdict
-from playwright.sync_api import Page, expect
-
-from .conftest import Watched
-
-if not (Path(__file__).parents[1] / "views" / "world.py").exists():
-    pytest.skip("there is no server of the views yet", allow_module_level=True)
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.views.histories import golden
 from tests.views.world import ANN, World, access
+
+from .conftest import Watched, context_of
 
 HOUR = 3_600_000
 
@@ -39,16 +35,28 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, st
         yield made, address
 
 
-@pytest.fixture
-def page(page: Page, served: tuple[World, str], watched: Watched) -> Page:
-    watched.allowed += ["401"]
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, served: tuple[World, str]) -> Iterator[BrowserContext]:
+    """A browser in which ann has given her token: the cookie stays for every page of it."""
+    made = context_of(browser, 1280, 800, dark=False)
+    page = made.new_page()
     page.goto(served[1])
     page.get_by_label("Token").fill(ANN)
     page.get_by_role("button", name="Sign in").click()
     page.locator(".rows .run-row").first.wait_for()
-    watched.allowed.clear()
-    watched.said.clear()
-    return page
+    page.close()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(signed_in: BrowserContext, served: tuple[World, str], watched: Watched) -> Iterator[Page]:
+    made = signed_in.new_page()
+    watched.watch(made)
+    made.goto(served[1])
+    made.locator(".rows .run-row").first.wait_for()
+    yield made
+    made.close()
 
 
 def test_runs_are_listed_and_paged(page: Page) -> None:

@@ -46,12 +46,12 @@ def test_plan_key_facts_and_summary_are_shown(
     text = shown(made, capsys)
     assert "plan, 0 of 2 done: look in_progress, pay\\u202e pending" in text
     assert '\n  key fact order: {"id":7,"code":"***"}\n' in text, "as it is now"
-    assert ' key fact order: {"code":"***","id":7}\n' in text, "and when it came"
+    assert ' Key fact order: {"code":"***","id":7}\n' in text, "and when it came"
     covered, whole = made.header.covered, made.header.messages
     assert f"summary of messages 1 to {covered} of {whole}:" in text
     assert "    looked at many things" in text
-    assert f"messages 1 to {covered} summarised: looked at many things" in text
-    assert "to-do list of 2: look in_progress" in text
+    assert f"Messages 1 to {covered} summarised: looked at many things" in text
+    assert "To-do list of 2: look in progress" in text
     assert "4711" not in text
 
 

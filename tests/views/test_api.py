@@ -9,6 +9,7 @@ import httpx
 import pytest
 from perdure.schemas.records import RunEvent, Verdict
 from perdure.streams.core.apply import fold
+from perdure.streams.views import index
 from perdure.streams.views.access import Access, Rate
 from perdure.streams.views.projections.exact import SAFE
 
@@ -69,6 +70,25 @@ def error(found: httpx.Response, status: int) -> str:
 
 
 # --- lists -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("few", [1_000, 10])
+def test_pages_of_a_free_text_hold_every_run_once(
+    ann: httpx.Client, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """What is rare is found in one look, what is not page by page: nobody can tell which."""
+    monkeypatch.setattr(index, "_FEW", few)
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = get(ann, "/api/runs", limit=5, q="plan-", cursor=cursor)
+        assert page["total"] == 25
+        seen += [row["run_id"] for row in page["runs"]]
+        if page["next"] is None:
+            break
+        cursor = page["next"]
+    assert seen == [row["run_id"] for row in get(ann, "/api/runs", limit=200, q="plan-")["runs"]]
+    assert len(set(seen)) == 25
 
 
 def test_pages_hold_every_run_once_newest_first(ann: httpx.Client) -> None:
@@ -359,6 +379,7 @@ def test_too_many_requests_are_told_to_wait() -> None:
     world = World(Access(None, local()), rate=Rate(per_second=0.001, burst=3))
     with world.served() as address, client(address, None) as me:
         assert [me.get("/live").status_code for _ in range(4)] == [200, 200, 200, 429]
+        assert [me.get(f"/{name}").status_code for name in ("", "app.js", "runs/r1")] == [200] * 3
 
 
 def test_too_large_a_body_is_refused(ann: httpx.Client) -> None:
@@ -381,6 +402,15 @@ def test_headers_keep_the_page_to_itself(ann: httpx.Client) -> None:
         assert headers["referrer-policy"] == "no-referrer"
 
 
+def test_the_pages_files_are_sent_once(ann: httpx.Client) -> None:
+    first = ann.get("/app.js")
+    assert first.headers["cache-control"] == "no-cache"
+    again = ann.get("/app.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["content-security-policy"] == first.headers["content-security-policy"]
+    assert ann.get("/", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
+
+
 def test_probes_need_no_token(world: World, address: str) -> None:
     with client(address, None) as probe:
         assert probe.get("/live").status_code == 200
@@ -390,6 +420,17 @@ def test_probes_need_no_token(world: World, address: str) -> None:
         world.histories.is_ready = True
         assert probe.get("/openapi.json").json()["openapi"] == "3.1.0"
         assert error(probe.get("/api/nothing"), 401)
+
+
+def test_nothing_is_listed_before_the_tables_are_there(world: World, ann: httpx.Client) -> None:
+    """Half a list would be taken for the whole, and a page that watches would never hear of the rest."""
+    world.histories.is_ready = False
+    try:
+        for path in ("/api/runs", "/api/runs/model-1", "/api/stats", "/api/changes"):
+            found = ann.get(path)
+            assert (found.status_code, found.json()["error"]["code"]) == (503, "restoring"), path
+    finally:
+        world.histories.is_ready = True
 
 
 def test_health_and_stats(ann: httpx.Client) -> None:

@@ -7,7 +7,7 @@ import pytest
 from perdure.schemas.records import RunEvent
 from perdure.streams.core.apply import fold
 from perdure.streams.core.policies.outcome import usage, waiting_for
-from perdure.streams.views.projections.rows import Row, public
+from perdure.streams.views.projections.rows import Row, public, text_of
 from perdure.streams.views.projector import Folded, Projector, history
 
 from .histories import NAMES, golden, raw
@@ -25,6 +25,21 @@ def row_of(tables: DictTables, run_id: str) -> Row:
     row = tables.row(run_id)
     assert row is not None
     return row
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("two\nlines", "two lines"),
+        ({"order": "A-1", "amount": 2**70, "items": [1, {"a": 1}]}, f'order A-1, amount {2**70}, items [1,{{"a":1}}]'),
+        ([1, 2], "[1,2]"),
+        (None, ""),
+        ({}, ""),
+        ("x" * 500, "x" * 200),
+    ],
+)  # fmt: skip
+def test_a_tasks_input_is_one_line_that_people_read(value: object, text: str) -> None:
+    assert text_of(value) == text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -210,9 +210,10 @@ class World:
             yield f"http://127.0.0.1:{port}"
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+            # in its own thread: in the test's one another loop may be running
+            asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(10)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(10)
-            loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
             self.index.close()
 

@@ -95,7 +95,8 @@ class Guard:
         path = request.path
         who = self._access.caller(token_of(request))
         peer = request.remote or "local"
-        if not self._rate.allows(peer if who is None else f"{peer}/{who.user}", time.monotonic()):
+        asks = peer if who is None else f"{peer}/{who.user}"
+        if not _of_page(path) and not self._rate.allows(asks, time.monotonic()):
             raise Problem(429, "too_many", "too many requests from here: wait a second")
         if path.startswith("/api/") and path not in OPEN:
             if who is None:
@@ -111,6 +112,14 @@ class Guard:
             length = request.content_length
             if length is not None and length > MAX_BODY:
                 raise Problem(413, "too_large", f"at most {MAX_BODY} bytes are taken")
+
+
+_COUNTED: Final = frozenset({"/live", "/ready", "/metrics", "/openapi.json"})
+
+
+def _of_page(path: str) -> bool:
+    """The page's own files, out of memory: a few dozen for each sight of it, so they don't count."""
+    return not path.startswith("/api/") and path not in _COUNTED
 
 
 def set_headers(response: web.StreamResponse) -> None:

@@ -24,6 +24,11 @@ _NOT_YET = Problem(
 )
 
 
+_RESTORING = Problem(
+    503, "restoring", "this view has just started and reads its tables: ask again in a moment"
+)
+
+
 class Routing:
     def __init__(self, histories: Histories) -> None:
         self._histories = histories
@@ -47,10 +52,16 @@ class Routing:
         token = token_of(request)
         return {ROUTED: "1", **({} if token is None else {"Authorization": f"Bearer {token}"})}
 
+    def restored(self) -> None:
+        """Raises `Problem` (503) until the tables are there: half a list would be taken for the whole."""
+        if not self._histories.ready():
+            raise _RESTORING
+
     async def of_run(
         self, request: web.Request, run_id: str, here: Callable[[], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         """The answer of the process that holds the run."""
+        self.restored()
         owner = self._histories.owner(run_id)
         try:
             if owner is None or ROUTED in request.headers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from pathlib import Path
@@ -58,7 +59,7 @@ class Site:
         self._routing = routing
         self._registry = registry
         self._files = {
-            path.name: path
+            path.name: _File(path)
             for path in (page.iterdir() if page.is_dir() else ())
             if path.suffix in _KINDS and path.is_file()
         }
@@ -132,6 +133,7 @@ class Site:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         viewer(request)
+        self._routing.restored()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         response.headers["X-Accel-Buffering"] = "no"
         set_headers(response)
@@ -204,21 +206,32 @@ class Site:
             if part in request.match_info:
                 checked(rule, request.match_info[part])
         name = request.match_info.get("file", "")
-        path = self._files.get(name)
-        if path is None:
+        found = self._files.get(name)
+        if found is None:
             if "." in name:
                 raise web.HTTPNotFound
-            path = self._files.get("index.html")
-        if path is None:
+            found = self._files.get("index.html")
+        if found is None:
             return web.Response(text=_NO_PAGE, content_type="text/html")
-        body = await asyncio.get_running_loop().run_in_executor(None, path.read_bytes)
-        response = web.Response(body=body, content_type=_KINDS[path.suffix], charset=_charset(path))
-        response.headers["Cache-Control"] = "no-cache"
+        known = any(tag.value == found.tag for tag in request.if_none_match or ())
+        response = web.Response(status=304) if known else found.answer()
+        response.etag = found.tag
+        response.headers["Cache-Control"] = "no-cache"  # asked each time, sent when it is another
         return response
 
 
-def _charset(path: Path) -> str | None:
-    return "utf-8" if path.suffix in (".html", ".js", ".css", ".json") else None
+class _File:
+    """One of the page's files, as it was when this process began."""
+
+    def __init__(self, path: Path) -> None:
+        self._body = path.read_bytes()
+        self._suffix = path.suffix
+        self.tag = hashlib.sha256(self._body).hexdigest()[:16]
+
+    def answer(self) -> web.Response:
+        charset = "utf-8" if self._suffix in (".html", ".js", ".css", ".json") else None
+        kind = _KINDS[self._suffix]
+        return web.Response(body=self._body, content_type=kind, charset=charset)
 
 
 _DOCUMENT: Final = msgspec.json.encode(document())

@@ -11,9 +11,24 @@ export class ApiError extends Error {
 
 /** No answer at all: the server, or the way to it, is away. */
 export class Away extends Error {
-  constructor() {
-    super("The server does not answer. Nothing is lost: this page goes on by itself when it is back.");
+  constructor(message = "The server does not answer. Nothing is lost: this page goes on by itself when it is back.", status = 0) {
+    super(message);
+    this.status = status;
   }
+}
+
+const AGAIN_MS = 1500;
+let again = () => null;
+let waiting = null;
+
+/** What is done a moment after the server has said "not yet": a view that starts, a partition on its way. */
+export const whenNotYet = (action) => (again = action);
+
+function notYet() {
+  waiting ??= setTimeout(() => {
+    waiting = null;
+    again();
+  }, AGAIN_MS);
 }
 
 const SAID = {
@@ -46,6 +61,10 @@ async function asked(method, address, body, signal) {
   }
   if (answer.ok) return value;
   const said = value?.error ?? {};
+  if (answer.status === 503 && method === "GET") {
+    notYet();
+    throw new Away(said.message || SAID[503], 503);
+  }
   throw new ApiError(answer.status, said.code ?? "", said.message || SAID[answer.status] || `The server answered ${answer.status}.`);
 }
 
@@ -75,7 +94,7 @@ async function judged(runId, address, body) {
     try {
       return await get(`/api/verdicts/${segments(runId)}/${encodeURIComponent(requestId)}?wait=10`);
     } catch (error) {
-      if (error instanceof Away) throw error;
+      if (error instanceof Away && error.status !== 503) throw error;
       if (error.status !== 404 && error.status !== 503) throw error;
     }
   }

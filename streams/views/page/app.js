@@ -1,5 +1,5 @@
 // The page: which view stands under which address, and what all of them share.
-import { Away, get } from "./api.js";
+import { Away, get, whenNotYet } from "./api.js";
 import { approvals } from "./approvals.js";
 import { agents, tools } from "./catalog.js";
 import { h, icon, link, show } from "./dom.js";
@@ -115,6 +115,7 @@ class Page {
       banner.hidden = false;
       try {
         await get("/api/me");
+        show(banner, "The view has just started and reads its tables. Nothing is lost: the page goes on by itself when it is ready.");
       } catch (error) {
         if (error.status === 401) this.signIn();
       }
@@ -199,6 +200,7 @@ document.addEventListener("click", (event) => {
   page.go(made.getAttribute("href"));
 });
 addEventListener("popstate", () => page.open());
+whenNotYet(() => page.live.tell("back", null));
 page.live.on("approval", () => page.badge());
 page.live.on("back", () => (page.badge(), page.me.user || get("/api/me").then((me) => (page.me = me))));
 setInterval(() => document.hidden || freshen(document.body, Date.now()), 1000);

@@ -21,8 +21,17 @@ function card(approval, chosen) {
     h("span", { class: "ask-until number", title: "Time left" }, until(Number(approval.expires_at))));
 }
 
+/** No condition fired: something went wrong, and went wrong again. */
+function troubleText({ error, in_a_row: times, ...rest }) {
+  return h("div", { class: "rule" },
+    error === undefined ? null : isObject(error) ? h("p", null, h("code", null, inline([error.kind, error.code].filter(Boolean).join(" · "), 80)), " ", inline(error.message ?? "", 400)) : h("p", null, inline(error, 400)),
+    Number(times) > 1 ? h("p", { class: "dim" }, `${count(times)} times in a row`) : null,
+    Object.keys(rest).length ? json(rest) : null);
+}
+
 function ruleText(rule) {
   if (!isObject(rule)) return json(rule);
+  if (!("source" in rule) && !("when" in rule)) return troubleText(rule);
   const { source, when, error, arguments: _shown, asks: _asks, ...rest } = rule;
   const where = source === "tool" ? "the tool's own rule" : source === "plan" ? "the plan asks for it" : /^agent\[\d+\]$/.test(source ?? "") ? `rule ${Number(source.slice(6, -1)) + 1} of the agent` : source;
   return h("div", { class: "rule" },

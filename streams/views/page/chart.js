@@ -1,18 +1,24 @@
 // The last hour in small: what started, finished and failed, a bar a minute.
 import { s } from "./dom.js";
 
+/** A minute's ends, each counted once: the API's `finished` are all that ended, the failed ones too. */
+export const ends = (one) => {
+  const failed = Number(one.failed ?? 0);
+  return { finished: Math.max(0, Number(one.finished ?? 0) - failed), failed };
+};
+
 /** A line of bars, newest on the right. */
 export function spark(rates, width = 180, height = 28) {
-  const all = rates.slice(-60);
-  const most = Math.max(1, ...all.map((one) => Number(one.finished ?? 0) + Number(one.failed ?? 0)));
+  const all = rates.slice(-60).map(ends);
+  const most = Math.max(1, ...all.map((one) => one.finished + one.failed));
   const step = width / 60;
   const bar = (x, y, tall, name) => s("rect", { x: x.toFixed(2), y: y.toFixed(2), width: (step - 1).toFixed(2), height: tall.toFixed(2), class: name });
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "presentation" },
     s("line", { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5, class: "spark-base" }),
     all.flatMap((one, i) => {
       const x = (60 - all.length + i) * step;
-      const good = (Number(one.finished ?? 0) / most) * (height - 2);
-      const bad = (Number(one.failed ?? 0) / most) * (height - 2);
+      const good = (one.finished / most) * (height - 2);
+      const bad = (one.failed / most) * (height - 2);
       return [good ? bar(x, height - good, good, "spark-good") : null, bad ? bar(x, height - good - bad, bad, "spark-bad") : null];
     }));
 }

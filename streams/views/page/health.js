@@ -1,6 +1,6 @@
 // Whether all of it runs: what lags, what is stuck, what was refused.
 import { Away, get } from "./api.js";
-import { series } from "./chart.js";
+import { ends, series } from "./chart.js";
 import { h, icon, link, show } from "./dom.js";
 import { duration, money, plural, short } from "./format.js";
 import { json } from "./json_view.js";
@@ -31,9 +31,9 @@ function draw(health, stats) {
       tile("Stuck", count(stats.stuck ?? 0), Number(stats.stuck) ? "bad" : "good", Number(stats.stuck) ? "They should go on and do not: show them" : "every run goes on or waits for something", Number(stats.stuck) ? "/?stuck=1" : null),
       tile("Quarantined", count(stats.quarantined ?? 0), Number(stats.quarantined) ? "bad" : "good", Number(stats.quarantined) ? "A fault of the software stopped them: show them" : "none", Number(stats.quarantined) ? "/?quarantined=1" : null)),
     h("div", { class: "health-grid" },
-      h("section", { class: "panel" }, h("h2", null, "Runs ended a minute"), series(rates, ["finished", "failed"], "Runs ended a minute"),
-        h("p", { class: "legend" }, h("span", { class: "key-finished" }), "finished ", h("span", { class: "key-failed" }), "failed",
-          h("span", { class: "dim" }, `last hour: ${plural(sum("started"), "run")} started, ${count(sum("finished"))} finished, ${count(sum("failed"))} failed`))),
+      h("section", { class: "panel" }, h("h2", null, "Runs ended a minute"), series(rates.map((one) => ({ ...one, ...ends(one) })), ["finished", "failed"], "Runs ended a minute"),
+        h("p", { class: "legend" }, h("span", { class: "key-finished" }), "done or cancelled ", h("span", { class: "key-failed" }), "failed",
+          h("span", { class: "dim" }, `last hour: ${count(sum("started"))} started, ${count(sum("finished"))} ended, ${count(sum("failed"))} failed`))),
       h("section", { class: "panel" }, h("h2", null, "Steps a minute"), series(rates, ["steps"], "Steps a minute"),
         h("p", { class: "legend" }, h("span", { class: "dim" }, `last hour: ${plural(sum("steps"), "step")}, ${short(sum("tokens"))} tokens, cost ${money(sum("cost"))}`))),
       h("section", { class: "panel" }, h("h2", null, "Lag by topic"),
@@ -49,12 +49,9 @@ function draw(health, stats) {
   ];
 }
 
-function processorSays(one) {
-  const parts = [];
-  if (one.lag !== undefined) parts.push(`${count(Number(one.lag))} behind`);
-  if (one.members !== undefined) parts.push(plural(Array.isArray(one.members) ? one.members.length : Number(one.members), "process", "processes"));
-  if (one.state !== undefined) parts.push(String(one.state));
-  return parts.length ? parts.join(", ") : inline(JSON.stringify(one), 120);
+function processorSays({ behind, started }) {
+  if (!started) return "has not run yet";
+  return Number(behind) ? `${count(Number(behind))} behind` : "up to date";
 }
 
 export function health(page) {

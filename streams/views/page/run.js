@@ -189,6 +189,7 @@ export function run(page, runId) {
       answer = one;
       actions = called.actions;
       entries.push(...more);
+      last = Math.max(last, ...more.map(({ version }) => Number(version)));
       drawHead();
       if (tab === "story" || tab === "state") draw();
       else draw(), eventsView?.more();
@@ -204,13 +205,14 @@ export function run(page, runId) {
     }
   }
 
-  /** The entries that are new. */
+  /** The entries that are new: they count as told only when all that was asked for with them is here. */
   async function told() {
     const found = [];
+    let from = last;
     for (let pages = 0; pages < 20; pages++) {
-      const { entries: more, next } = await get(runPath(runId, "timeline") + query({ after: last || "", limit: 500 }), view.signal);
-      found.push(...more.filter(({ version }) => Number(version) > last));
-      last = Math.max(last, ...more.map(({ version }) => Number(version)));
+      const { entries: more, next } = await get(runPath(runId, "timeline") + query({ after: from || "", limit: 500 }), view.signal);
+      found.push(...more.filter(({ version }) => Number(version) > from));
+      from = Math.max(from, ...more.map(({ version }) => Number(version)));
       if (next === null || next === undefined || !more.length) break;
     }
     return found;

@@ -126,7 +126,7 @@ export function runs(page) {
       return;
     }
     drawChips(lastStats);
-    const ended = (lastStats.rates ?? []).reduce((sum, one) => sum + Number(one.finished ?? 0) + Number(one.failed ?? 0), 0);
+    const ended = (lastStats.rates ?? []).reduce((sum, one) => sum + Number(one.finished ?? 0), 0);
     show(chart, h("span", null, `${count(ended)} ended in the last hour`), spark(lastStats.rates ?? []));
   }
 

@@ -3,6 +3,7 @@
 // The same rule as the command line's: what is not printable (controls, bidi marks, zero-width
 // characters, odd blanks) and what is printable but draws nothing stands as an escape.
 import { h } from "./dom.js";
+import { stringify } from "./exact.js";
 
 const MARK =
   /( {12,})|([\p{C}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}])/gu;
@@ -16,11 +17,14 @@ function escapeOf(character) {
   return "\\U" + code.toString(16).padStart(8, "0");
 }
 
+/** Where a text is expected anything may stand: what is none is shown as JSON. */
+const textOf = (value) => (typeof value === "object" && value !== null ? stringify(value) : String(value ?? ""));
+
 export const count = (number) => Number(number).toLocaleString("en-US");
 
 /** For attributes: a plain string with escapes, cut at `limit` characters. */
 export function plain(value, limit = 300) {
-  const text = String(value ?? "");
+  const text = textOf(value);
   const cut = text.slice(0, limit).replace(MARK, (all, blanks) =>
     blanks ? `[${count(blanks.length)} blanks]` : all === " " ? " " : escapeOf(all));
   return text.length > limit ? `${cut}... (${count(text.length)} characters)` : cut;
@@ -79,7 +83,7 @@ function cutting(text, limit, lines, tag, name) {
 }
 
 /** One line of text; line feeds are escapes too. */
-export const inline = (value, limit = 300) => cutting(String(value ?? ""), limit, false, "span", "said");
+export const inline = (value, limit = 300) => cutting(textOf(value), limit, false, "span", "said");
 
 /** Text of several lines. */
-export const block = (value, limit = 1500) => cutting(String(value ?? ""), limit, true, "div", "said said-block");
+export const block = (value, limit = 1500) => cutting(textOf(value), limit, true, "div", "said said-block");

@@ -60,11 +60,16 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 def text_of(value: Any, limit: int = TITLE) -> str:
-    """A value as one line of text."""
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else canonical(value).decode()
+    """A value as one line of text; an object's members one after the other, for people to read."""
+    if isinstance(value, dict):
+        text = ", ".join(f"{name} {_plain(inner)}" for name, inner in value.items())
+    else:
+        text = "" if value is None else _plain(value)
     return " ".join(text[: 4 * limit].split())[:limit]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else canonical(value).decode()
 
 
 def empty(event: RunEvent) -> Row:
