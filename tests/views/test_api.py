@@ -457,7 +457,7 @@ def test_a_list_is_not_answered_while_its_tables_are_being_read(
     world.histories.is_ready = False
     try:
         for path in ("/api/runs", "/api/agents", "/api/tools", "/api/stats"):
-            assert "being read" in error(ann.get(path), 503)
+            assert "reads its tables" in error(ann.get(path), 503)
     finally:
         world.histories.is_ready = True
 

@@ -53,7 +53,7 @@ class Routing:
         return {ROUTED: "1", **({} if token is None else {"Authorization": f"Bearer {token}"})}
 
     def restored(self) -> None:
-        """Raises `Problem` (503) until the tables are there: half a list would be taken for the whole."""
+        """Raises `Problem` (503) until the tables are there."""
         if not self._histories.ready():
             raise _RESTORING
 
@@ -86,6 +86,7 @@ class Routing:
     async def everybody(self, request: web.Request) -> list[Any]:
         """What the other processes answer to the same request. Raises `Problem` (503) if one does not,
         or if this one's tables are still being read: a list with a hole would be taken for the whole."""
+        self.restored()
         if not self._histories.whole():
             raise _NOT_YET
         if ROUTED in request.headers:
