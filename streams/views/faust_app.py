@@ -115,6 +115,7 @@ class ViewsApp:
         self._crashed = crashed or (lambda error: os._exit(1))
         self._loaded: set[int] = set()
         self._tables: dict[str, Any] = {}
+        self._dbs: list[Any] = []
         self._app: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -150,6 +151,8 @@ class ViewsApp:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+            for db in self._dbs:  # Faust drops them, and what still refers to one keeps its lock
+                db.close()
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
@@ -161,6 +164,7 @@ class ViewsApp:
         for waiting in (ended, asked):
             waiting.cancel()
         crashed = getattr(app, "_crash_reason", None)
+        self._dbs = [db for table in self._tables.values() for db in table.data._dbs.values()]
         await app.stop()
         if crashed is not None:
             raise crashed
@@ -216,6 +220,8 @@ class ViewsApp:
                 await asyncio.sleep(0)
 
         app.finalize()
+        for table in self._tables.values():
+            _stay_closed(table.data)
         return app
 
     def _topic(self, app: Any, name: str) -> Any:
@@ -363,6 +369,18 @@ class ViewsApp:
             return set()
         topic = self.settings.topic_prefix + topics.changelog(RUNS)
         return {tp.partition for tp in self._app.assignor.assigned_actives() if tp.topic == topic}
+
+
+def _stay_closed(store: Any) -> None:
+    """Faust notes in a partition's store how far its changelog is, also when the partition was given
+    up meanwhile, and opens it again for that: its next owner would find it locked."""
+    note = store.set_persisted_offset
+
+    def note_if_open(tp: Any, offset: int) -> None:
+        if tp.partition in store._dbs:
+            note(tp, offset)
+
+    store.set_persisted_offset = note_if_open
 
 
 def _by_partition(batch: Sequence[Any]) -> dict[int, list[Any]]:
