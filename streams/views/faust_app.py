@@ -200,6 +200,7 @@ class ViewsApp:
         )
         app.transport = CommittedTransport(app.conf.broker, app)
         app.frozen = lambda: self.frozen
+        app.sources = frozenset(prefix + name for name in (topics.EVENTS, topics.OUTCOMES))
         for name in TABLES:
             self._tables[name] = self._table(app, name)
         self._tables[RUNS].on_recover(self._recovered)

@@ -1,4 +1,4 @@
-"""Faust's Kafka driver, reading committed records only.
+"""Faust's Kafka driver, reading committed records only, and all of them.
 
 Faust's driver picks `read_committed` in exactly-once mode alone, and no setting changes it. Read
 otherwise, a view would show what the engine has rolled back, and take the true event of the same
@@ -7,6 +7,7 @@ version for one it has seen already.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
@@ -18,6 +19,22 @@ class _CommittedThread(AIOKafkaConsumerThread):
         # Read when the consumer starts its fetcher; a test with an aborted event guards it.
         consumer._isolation_level = "read_committed"
         return consumer
+
+    async def seek_to_committed(self) -> Mapping[Any, int]:
+        """Before records flow (again): also where nothing is committed yet, to the beginning.
+
+        What was fetched while a rebalance began is thrown away; Faust goes back to what is committed,
+        and of a partition that has nothing committed it would never show those records.
+        """
+        found = await super().seek_to_committed()
+        begin = [tp for tp, offset in found.items() if offset is None and self._is_source(tp.topic)]
+        if begin:
+            await self.seek_to_beginning(*begin)
+        return found
+
+    def _is_source(self, topic: str) -> bool:
+        """Not a changelog: recovery has a place of its own in each."""
+        return topic in getattr(self.consumer.app, "sources", ())
 
 
 class _CommittedConsumer(Consumer):
