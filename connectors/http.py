@@ -11,6 +11,8 @@
 | connection dropped, answer broken off | unclear | connection_lost |
 | answer can't be decoded, too many redirects | unclear | bad_response |
 | the URL is none, or of an unknown scheme | invalid_arguments | bad_url |
+| the URL leads to an address that may not be called | invalid_arguments | forbidden_address |
+| either, of a redirect after a call that writes | unclear | the same |
 | 400, 422 | invalid_arguments | http_<status> |
 | 401, 403, 407 | permission | http_<status> |
 | 409 naming our own key as in progress | unclear | key_in_progress |
@@ -28,11 +30,13 @@ import functools
 import ssl
 import time
 import urllib.error
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import httpx
 
+from .addresses import Allowed
 from .errors import Cause, connecting, standard
+from .guarded import GuardedTransport, note_writes, proxies
 
 _DEFINITE = {
     400: "invalid_arguments",
@@ -135,19 +139,41 @@ def _trust() -> ssl.SSLContext:
 
 
 def client(
-    base_url: str = "", *, timeout_seconds: float = 10.0, headers: Mapping[str, str] | None = None
+    base_url: str = "",
+    *,
+    timeout_seconds: float = 10.0,
+    headers: Mapping[str, str] | None = None,
+    allow: Iterable[str] = (),
 ) -> httpx.AsyncClient:
-    """An `httpx.AsyncClient` that raises on error statuses, so that the table above applies."""
+    """An `httpx.AsyncClient` that raises on error statuses, so that the table above applies, and
+    connects to public addresses only: a URL may come from a model.
+
+    ``allow`` names what else may be called: ``host`` or ``host:port`` as it stands in the URL, or a
+    network such as ``10.0.0.0/8``. The host and port of ``base_url`` are allowed, so never make that of
+    a model's words. Redirects are followed only where asked for (httpx: ``follow_redirects``), and each
+    is checked as the first URL is. What may not be called is ``invalid_arguments``,
+    ``forbidden_address``.
+    """
 
     async def raise_on_error(response: httpx.Response) -> None:
         if response.status_code >= 400:
             await response.aread()
             response.raise_for_status()
 
+    named = Allowed.of([*allow, *_own(base_url)])
     return httpx.AsyncClient(
         base_url=base_url,
         timeout=timeout_seconds,
         headers=headers,
-        verify=_trust(),
-        event_hooks={"response": [raise_on_error]},
+        transport=GuardedTransport(_trust(), named),
+        mounts=proxies(_trust(), named),
+        event_hooks={"response": [note_writes, raise_on_error]},
     )
+
+
+def _own(base_url: str) -> list[str]:
+    url = httpx.URL(base_url)
+    if not url.host:
+        return []
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return [f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"]

@@ -142,10 +142,13 @@ class Client:
                     return
 
     def verdict(
-        self, run_id: str, request_id: str, timeout: float = 30.0
+        self, run_id: str, request_id: str, timeout: float = 30.0, since: int | None = None
     ) -> records.Verdict | None:
-        """The verdict on a request, or None if none came within ``timeout`` s."""
-        return tables.verdict(self.reader, run_id, request_id, timeout)
+        """The verdict on a request, or None if none came within ``timeout`` s.
+
+        ``since`` (ms): when the request was made, or earlier; older verdicts are not looked through.
+        """
+        return tables.verdict(self.reader, run_id, request_id, timeout, since)
 
     # --- look ---------------------------------------------------------------------------------
 

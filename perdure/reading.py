@@ -15,6 +15,7 @@ from perdure.schemas.records import RunEvent
 from perdure.streams.views.masking import COVER as COVER
 from perdure.streams.views.masking import covered as covered
 from perdure.streams.views.masking import covered_event as covered_event
+from perdure.streams.views.masking import covered_history as covered_history
 from perdure.streams.views.masking import is_over as is_over
 from perdure.streams.views.masking import sensitive as sensitive
 from perdure.streams.views.masking import state_of as state_of

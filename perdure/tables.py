@@ -79,10 +79,18 @@ def outcome(scanner: Scanner, run_id: str) -> Outcome | None:
         return None
 
 
-def verdict(scanner: Scanner, run_id: str, request_id: str, timeout: float) -> Verdict | None:
-    """The verdict on a request, or None if none came within ``timeout`` s."""
+def verdict(
+    scanner: Scanner, run_id: str, request_id: str, timeout: float, since: int | None = None
+) -> Verdict | None:
+    """The verdict on a request, or None if none came within ``timeout`` s.
+
+    ``since`` (ms): when the request was made, or earlier; older verdicts are not looked through.
+    """
     wanted = run_id.encode()
-    for raw in scanner.scan([topics.VERDICTS], run_id=run_id, follow=True, timeout=timeout):
+    every = scanner.scan(
+        [topics.VERDICTS], run_id=run_id, follow=True, timeout=timeout, since=since
+    )
+    for raw in every:
         if raw is None or raw.key != wanted or raw.value is None:
             continue
         try:

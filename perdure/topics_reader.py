@@ -92,11 +92,12 @@ class Scanner:
         run_id: str | None = None,
         follow: bool = False,
         timeout: float | None = None,
+        since: int | None = None,
     ) -> Iterator[Raw | None]:
         """Records in the order of each partition. None: all there was has been read; without
         ``follow`` that ends it, with it None comes again after each pause.
 
-        It ends after ``timeout`` (seconds), whether anything came or not. Raises `NoTopic`,
+        ``since`` (ms): not those that were written before it. It ends after ``timeout`` (seconds), whether anything came or not. Raises `NoTopic`,
         `Unreachable`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -109,7 +110,7 @@ class Scanner:
                 whole = run_id is None or count == 1
                 numbers = range(count) if whole else [partition_of(run_id or "", count)]
                 spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
-            consumer.assign(spots)
+            consumer.assign(spots if since is None else self._since(consumer, spots, since))
             yield from self._records(consumer, len(spots), follow, deadline)
         finally:
             consumer.close()
@@ -160,6 +161,24 @@ class Scanner:
         if found.error is not None or not found.partitions:
             raise NoTopic(f"no topic {topic}: run `perdure topics create`, or `perdure up`")
         return len(found.partitions)
+
+    def _since(
+        self, consumer: Consumer, spots: list[TopicPartition], since: int
+    ) -> list[TopicPartition]:
+        """Where the first record from that time on stands; the end where there is none yet."""
+        asked = [TopicPartition(spot.topic, spot.partition, since) for spot in spots]
+        try:  # the ends first: what is written in between must not be passed over
+            ends = [consumer.get_watermark_offsets(s, timeout=_SILENT_SECONDS)[1] for s in spots]
+            found = consumer.offsets_for_times(asked, timeout=_SILENT_SECONDS)
+            return [
+                TopicPartition(s.topic, s.partition, s.offset if s.offset >= 0 else end)
+                for s, end in zip(found, ends, strict=True)
+            ]
+        except KafkaException as error:
+            servers = self._conf["bootstrap.servers"]
+            raise Unreachable(
+                f"Kafka at {servers} does not say where {since} is: {error}"
+            ) from error
 
     def _records(
         self, consumer: Consumer, count: int, follow: bool, deadline: float | None

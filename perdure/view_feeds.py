@@ -1,4 +1,4 @@
-"""What a view process reads and writes beside its Faust app: small topics, the door, the lag."""
+"""What a view process reads and writes beside its Faust app: small topics, and the door."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from perdure.client import Client, SubmitError
 from perdure.schemas import signing, topics
 from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalDecision, ControlRequest, Task, Verdict
-from perdure.streams.runtime.errors import KafkaUnreachable, Unanswered
-from perdure.streams.runtime.ports import Admin, Spot
 from perdure.streams.views.board import Board
 from perdure.streams.views.index import Index
 from perdure.streams.views.ports import Unavailable
@@ -26,6 +24,8 @@ log = logging.getLogger("perdure.views")
 
 _AGAIN_SECONDS: Final = 1.0
 _QUARANTINE: Final = b"q/"
+_VERDICT_AGE_MS: Final = 3_600_000
+"""Whoever has just asked waits for a verdict: those before the last hour are not looked through."""
 
 
 class Feed:
@@ -40,9 +40,15 @@ class Feed:
         self._board = board
         self._index = index
         self._stopped = threading.Event()
+        self.letters = 0
+        """Records of agent.dead-letters that were there, or came."""
 
     def start(self) -> None:
-        for name, work in (("board", self._follow_board), ("quarantines", self._follow_flags)):
+        for name, work in (
+            ("board", self._follow_board),
+            ("quarantines", self._follow_flags),
+            ("dead letters", self._count_letters),
+        ):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
     def stop(self) -> None:
@@ -76,6 +82,14 @@ class Feed:
             if "/" not in run_id:  # the flag itself, not a record parked behind it
                 self._index.quarantine(run_id, raw.value is not None)
 
+    def _count_letters(self) -> None:
+        """Read, as offsets count the markers of transactions too."""
+        self.letters = 0
+        for raw in self._scanner.scan([topics.DEAD_LETTERS], follow=True):
+            if self._stopped.is_set():
+                return
+            self.letters += raw is not None
+
 
 class ClientDoor:
     """The write path: the public topics, by the public client.
@@ -108,7 +122,8 @@ class ClientDoor:
 
     def verdict(self, run_id: str, request_id: str, wait: float) -> Verdict | None:
         try:
-            return self._client.verdict(run_id, request_id, timeout=max(wait, 0.5))
+            since = time.time_ns() // 1_000_000 - _VERDICT_AGE_MS
+            return self._client.verdict(run_id, request_id, max(wait, 0.5), since)
         except (NoTopic, Unreachable, ClientError) as error:
             raise Unavailable(str(error)) from error
 
@@ -125,67 +140,3 @@ class ClientDoor:
             return signing.sign(decision, key, time.time_ns() // 1_000_000)
         except (OSError, RecordError, signing.BadKeys, AttributeError) as error:
             raise Unavailable(f"the door's key {path} can't sign: {error}") from error
-
-
-_ENGINE: Final = (
-    topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED,
-)  # fmt: skip
-
-
-class KafkaWatch:
-    """How far each group is behind, by its committed offsets.
-
-    Offsets are no records: the marker at the end of a transaction takes one, so a lag of one on a
-    partition that is written in transactions is shown as none.
-    """
-
-    def __init__(self, admin: Admin, prefix: str, queues: tuple[str, ...] = topics.QUEUES) -> None:
-        self._admin = admin
-        self._prefix = prefix
-        self._groups: dict[str, tuple[str, ...]] = {
-            topics.ENGINE: _ENGINE,
-            **{topics.worker(queue): (topics.commands(queue),) for queue in queues},
-            "views": (topics.EVENTS, topics.OUTCOMES),
-        }
-
-    def look(self) -> dict[str, Any]:
-        try:
-            return self._look()
-        except (KafkaUnreachable, Unanswered) as error:
-            raise Unavailable(f"Kafka does not say how far the processors are: {error}") from error
-
-    def _look(self) -> dict[str, Any]:
-        names = [*{name for group in self._groups.values() for name in group}, topics.DEAD_LETTERS]
-        counts = self._admin.partition_counts(names)
-        spots = {name: [Spot(name, n) for n in range(counts.get(name, 0))] for name in names}
-        every = [spot for each in spots.values() for spot in each]
-        ends, starts = self._admin.ends(every), self._admin.starts(every)
-        asked = {
-            processor: self._admin.committed(
-                topics.group_id(self._prefix, processor),
-                [spot for name in group for spot in spots[name]],
-                False,
-            )
-            for processor, group in self._groups.items()
-        }
-        last, first = ends.result(), starts.result()
-        lag: dict[str, int] = {}
-        processors: dict[str, Any] = {}
-        for processor, group in self._groups.items():
-            known = asked[processor].result()
-            behind = 0
-            for name in group:
-                for spot in spots[name]:
-                    at = known[spot].offset if spot in known else first.get(spot, 0)
-                    left = max(last.get(spot, 0) - max(at, first.get(spot, 0)), 0)
-                    left = 0 if left == 1 else left
-                    lag[name] = lag.get(name, 0) + left
-                    behind += left
-            processors[processor] = {"behind": behind, "started": bool(known)}
-        dead = sum(last.get(s, 0) - first.get(s, 0) for s in spots[topics.DEAD_LETTERS])
-        return {
-            "lag": lag,
-            "processors": processors,
-            "dead_letters": dead,
-            "oldest_task_age_seconds": 0.0 if not lag.get(topics.TASKS) else None,
-        }

@@ -9,7 +9,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ from perdure.streams.cluster.topics import check_topics
 from perdure.tables import breakers
 from perdure.topics_reader import NoTopic, Scanner, Unreachable
 
+from . import doctor_views
 from .console import FAILED, NO_KAFKA, leave, line, running
+from .finding import OK, PROBLEM, WARN, Finding
 from .terminal import emit, now_ms, safe, span
 
-OK, WARN, PROBLEM = "ok", "warn", "problem"
 _STYLES = {OK: "green", WARN: "yellow", PROBLEM: "red"}
 _GB = 1 << 30
 _OLD_SECONDS = 60.0
@@ -43,15 +44,6 @@ _TIMEOUT = 10.0
 _ANSWER_SECONDS = 5.0
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    name: str
-    level: str
-    text: str
 
 
 def doctor(made: Settings, as_json: bool) -> None:
@@ -75,6 +67,7 @@ def findings(made: Settings) -> Iterator[Finding]:
     """This machine first, then the cluster."""
     yield _versions()
     yield from _data_dir(made.data_dir)
+    yield from doctor_views.here(made)
     if made.bootstrap_servers is None:
         noted = running(made)
         if noted is None:
@@ -198,6 +191,7 @@ class Cluster:
         }
         if table.TASKS in names:
             yield from self._asked("lag", lambda: self._groups(names))
+            yield from self._asked("views", lambda: self._views(names))
             yield from self._asked("transactions", lambda: self._transactions(names))
         if table.BREAKERS in names:
             yield from self._asked("breakers", self._breakers)
@@ -249,6 +243,22 @@ class Cluster:
             spots = [TopicPartition(self._prefix + t, n) for t in sources for n in range(names[t])]
             yield from self._group(processor, spots)
 
+    def _views(self, names: dict[str, int]) -> Iterator[Finding]:
+        """They only show: without them nothing else stands still."""
+        changelogs = [table.changelog(name) for name in table.VIEW_TABLES]
+        missing = [name for name in changelogs if name not in names]
+        if len(missing) == len(changelogs):
+            yield Finding("views", OK, "none has run here yet: `perdure views` shows what runs do")
+            return
+        if missing:
+            text = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} gone: stop the views, then"
+            yield Finding("views", WARN, f"{text} `perdure views --rebuild` makes the tables anew")
+            return
+        sources = [name for name in (table.EVENTS, table.OUTCOMES) if name in names]
+        spots = [TopicPartition(self._prefix + t, n) for t in sources for n in range(names[t])]
+        yield from self._group(table.VIEWS, spots)
+        yield from doctor_views.tables(self._made)
+
     def _group(self, processor: str, spots: list[TopicPartition]) -> Iterator[Finding]:
         group = table.group_id(self._prefix, processor)
         committed = self._committed(group, spots)
@@ -260,10 +270,10 @@ class Cluster:
             if end > at:
                 behind[where] = end - at
         members = self._members(group)
-        name = "engine" if processor == table.ENGINE else processor
-        command = "perdure engine" if name == "engine" else "perdure worker"
+        name = processor
+        command = f"perdure {processor.partition('.')[0]}"
         if not members:
-            level = PROBLEM if behind else WARN
+            level = PROBLEM if behind and processor != table.VIEWS else WARN
             left = f", and {sum(behind.values())} records wait" if behind else ""
             yield Finding(name, level, f"no process serves it{left}: start `{command}`")
         lag = ", ".join(

@@ -81,6 +81,26 @@ class _Collector:
             yield from _behind(self._backlog.look())
 
 
+class _Measured:
+    """Families of a process without a board, and how far it is behind."""
+
+    def __init__(self, families: Sequence[Family], backlog: Backlog | None) -> None:
+        self._families = families
+        self._backlog = backlog
+
+    def collect(self) -> Any:
+        yield from _measured([((), family) for family in self._families])
+        if self._backlog is not None:
+            yield from _behind(self._backlog.look())
+
+
+def registry_of(families: Sequence[Family], backlog: Backlog | None = None) -> CollectorRegistry:
+    """For a role that serves ``/metrics`` itself."""
+    registry = CollectorRegistry()
+    registry.register(_Measured(families, backlog))  # type: ignore[arg-type]
+    return registry
+
+
 def _measured(families: Sequence[tuple[tuple[str, ...], Family]]) -> Iterator[Any]:
     """One family of Prometheus for each name; ``processor`` is a label where there is one."""
     made: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.reading import Scanner, covered, sensitive
+from perdure.reading import Scanner, covered, covered_history, sensitive
 from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalRequest, ToolSpec
@@ -89,21 +89,12 @@ def _one(question: ApprovalRequest, tools: dict[str, ToolSpec], as_json: bool) -
 
 def covered_question(question: ApprovalRequest, tools: dict[str, ToolSpec]) -> ApprovalRequest:
     """The question with sensitive arguments covered, also those of what was done before."""
-    rule, past = question.rule, question.history
     names = sensitive(tools, question.tool)
-    if isinstance(past, dict):
-        completed = [
-            {
-                **done,
-                "arguments": covered(done.get("arguments"), sensitive(tools, done.get("tool"))),
-            }
-            for done in past.get("completed") or ()
-        ]
-        past = {**past, "completed": completed}
+    past = covered_history(question.history, lambda tool: sensitive(tools, tool))
     return msgspec.structs.replace(
         question,
         arguments=covered(question.arguments, names),
-        rule=covered(rule, names),
+        rule=covered(question.rule, names),
         history=past,
     )
 

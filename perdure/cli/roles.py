@@ -139,7 +139,7 @@ def _serve(
     from perdure.streams.runtime.kafka import ConfluentKafka
     from perdure.streams.runtime.processing import where
 
-    from .backlog import Backlog, Input
+    from .backlog import Backlog, Input, held_by
     from .health import serve
 
     parent.follow()
@@ -155,7 +155,7 @@ def _serve(
     runtime = settings.runtime()
     inputs = {p.name: Input(runtime.group(p.name), p.sources) for p in processors}
     more = [] if spans is None else [spans.spans]
-    backlog = Backlog(board, inputs, ConfluentKafka(runtime))
+    backlog = Backlog(lambda: held_by(board), inputs, ConfluentKafka(runtime))
     started = time.monotonic()
 
     def ready() -> bool:

@@ -91,6 +91,7 @@ class Deployment:
             {
                 "bootstrap_servers": self.settings.bootstrap_servers,
                 "topic_prefix": self.settings.topic_prefix,
+                "url": self.url,
             },
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import re
 import shutil
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.settings import Settings
 
-from . import logs, parent
+from . import logs, parent, view_tables
 from .console import FAILED, USAGE, client, leave, say
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def run_views(
     logs.configure(settings, "views")
     # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt,
     # and below WARNING what they read and send.
-    for name in ("aiokafka", "faust", "mode"):
+    for name in ("aiokafka", "faust", "mode", "perdure.streams.views.faust_driver"):
         level = logging.WARNING if settings.log_level.upper() == "DEBUG" else logging.CRITICAL
         logging.getLogger(name).setLevel(level)
     warnings.filterwarnings(
@@ -100,17 +99,11 @@ def _prepare(settings: Settings, directory: Path, rebuild: bool) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     ensure_topics(conf, prefix, settings.partitions, processors=processors)
     admin = ConfluentKafka(settings.runtime()).admin()
-    names = [topics.changelog(name) for name in TABLES]
-    ids = dict(admin.topic_ids([topics.EVENTS, *names]).result())
-    directory.mkdir(parents=True, exist_ok=True)
-    noted = directory / "made_of.json"
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(noted.read_text()) == ids:
-            return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
-    # Tables of other topics, made anew under the same names: what is here is not theirs.
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True, exist_ok=True)
-    noted.write_text(json.dumps(ids))
+    ids = view_tables.ids_now(admin)
+    if not view_tables.fits(directory, ids):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        view_tables.note(directory, ids)
     return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
 
 
@@ -123,19 +116,24 @@ async def _serve(
     access: Any,
     url: str | None,
 ) -> None:
+    from perdure.schemas import topics
     from perdure.streams.runtime.kafka import ConfluentKafka
     from perdure.streams.runtime.processing import where
     from perdure.streams.views.answers import Answers
     from perdure.streams.views.api.server import Parts, Server
     from perdure.streams.views.board import Board
     from perdure.streams.views.changes import Changes
-    from perdure.streams.views.faust_app import AppSettings, ViewsApp
+    from perdure.streams.views.faust_app import GROUP, AppSettings, ViewsApp
     from perdure.streams.views.index import Index
-    from perdure.streams.views.metrics import registry_of
     from perdure.streams.views.projections.rows import Row
     from perdure.streams.views.table_histories import TableHistories
     from perdure.topics_reader import Scanner
-    from perdure.view_feeds import ClientDoor, Feed, KafkaWatch
+    from perdure.view_feeds import ClientDoor, Feed
+
+    from .backlog import Backlog, Input
+    from .health import registry_of
+    from .view_measures import families, http_seconds
+    from .view_watch import KafkaWatch
 
     index = Index()
     told: list[Changes] = []
@@ -173,22 +171,34 @@ async def _serve(
 
         return private_key_of(settings, approver), settings.signing_key is not None
 
-    admin = ConfluentKafka(settings.runtime()).admin()
+    runtime = settings.runtime()
+    kafka = ConfluentKafka(runtime)
+    inputs = {GROUP: Input(runtime.group(GROUP), (topics.EVENTS, topics.OUTCOMES))}
+    backlog = Backlog(lambda: {GROUP: app.held()}, inputs, kafka)
+    http = http_seconds()
+    measures = families(index, app.projector, histories, http, told[0].listeners)
     parts = Parts(
         answers=answers,
         histories=histories,
         door=ClientDoor(client(settings), key_of),
-        watch=KafkaWatch(admin, settings.topic_prefix),
+        watch=KafkaWatch(kafka, runtime.group, lambda: feed.letters),
         changes=told[0],
         access=access,
-        registry=registry_of(index, app.projector, histories),
+        registry=registry_of(measures, backlog),
+        answered=lambda method, route, status, seconds: http.observe(
+            seconds, (method, route, str(status))
+        ),
         # A page of another host must not reach a server that trusts everybody on this machine.
         hosts=LOOPBACK if host in LOOPBACK else None,
     )
     server = Server(parts, listening.socket)
     metrics = None
     if settings.metrics_port is not None:
-        metrics = Server(parts, _Listening("127.0.0.1", settings.metrics_port).socket, bare=True)
+        metrics = Server(
+            parts,
+            _Listening(settings.metrics_host, settings.metrics_port, "--metrics-port").socket,
+            bare=True,
+        )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -232,7 +242,7 @@ def _address(host: str) -> str:
 class _Listening:
     """A bound port, so that its number is known before anything else starts."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, flag: str = "--port") -> None:
         import socket
 
         kind = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -241,5 +251,5 @@ class _Listening:
         try:
             self.socket.bind((host, port))
         except OSError as error:
-            leave(FAILED, f"--port {port}: {error.strerror}; choose another, or 0 for any")
+            leave(FAILED, f"{flag} {port}: {error.strerror}; choose another, or 0 for any")
         self.port: int = self.socket.getsockname()[1]

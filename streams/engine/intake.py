@@ -17,6 +17,7 @@ from perdure.schemas.errors import RecordError
 from perdure.streams.runtime.processor import Message, Record, Undecodable
 
 BLOB_KEY: Final = b'"$blob"'
+_URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
 class NewTask(Struct):
@@ -63,8 +64,13 @@ class Intake:
             raise Undecodable(error.code, str(error)) from error
 
     def default_run_id(self, record: Record) -> str:
-        """``t~<first 8 of the topic's id>-<partition>-<offset>``."""
-        return f"t~{self._topic_id(record.topic)[:8]}-{record.partition}-{record.offset}"
+        """``t~<first 8 of the topic's id>-<partition>-<offset>``.
+
+        The topic's id as Kafka's own tools write it: librdkafka's has ``+`` and ``/``, which no run
+        id may have.
+        """
+        topic_id = self._topic_id(record.topic)[:8].translate(_URL_SAFE)
+        return f"t~{topic_id}-{record.partition}-{record.offset}"
 
     def _task(self, record: Record) -> Message:
         plain = codec.document(record.value)

@@ -26,7 +26,7 @@ from .forks import UNTIL_READ, Forks
 from .histories import Histories
 from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
 from .kept import Kept
-from .measures import EngineMeasures, waits
+from .measures import EngineMeasures
 from .outputs import Outputs
 from .quarantine import Quarantines
 from .recount import Recount, Uncounted
@@ -218,8 +218,8 @@ class EngineProcessor:
     def _stage(self, ctx: Context, before: Run | None, made: Decision) -> None:
         self._checkpoints.save(ctx, made)
         sent = self._outputs.stage(ctx, before, made)
-        told = partial(self.measures.decided, ctx.partition, made, sent, waits(made.run))
-        ctx.after_commit(told)
+        told = self.measures.of(made, sent)
+        ctx.after_commit(partial(self.measures.decided, ctx.partition, told))
         if self._traces is not None:
             ctx.after_commit(partial(self._traces.decided, made))
 

@@ -76,6 +76,12 @@ class Gauge:
         self.values = read
 
 
+class CounterOf(Gauge):
+    """Looked up as a gauge is, and only grows: somebody else counts it."""
+
+    kind = "counter"
+
+
 class Histogram:
     """How often a value was at most each of ``bounds`` (ascending), and their sum."""
 

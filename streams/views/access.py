@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from perdure.schemas.records import USER_ID_PATTERN
+
+log = logging.getLogger("perdure.views")
 
 ROLES: Final = ("viewer", "operator", "approver")
 
@@ -78,23 +82,52 @@ def _caller(path: Path, number: int, each: Any) -> tuple[str, Caller]:
     return digest, Caller(user, frozenset(roles))
 
 
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
 class Access:
     """The tokens of a file, read again when it changes; or, with ``dev``, one local user for all."""
 
-    def __init__(self, path: Path | None, dev: Caller | None = None) -> None:
+    HALF_WRITTEN_SECONDS: Final = 5.0
+    """So long the entries of before count while the file can't be read: an editor is at it."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        dev: Caller | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._dev = dev
+        self._monotonic = monotonic
         self._stamp: tuple[int, int] | None = None
+        self._bad_since: float | None = None
         self._known: list[tuple[str, Caller]] = []
         if path is not None:
-            self._read(path)
+            self._known, self._stamp = read_tokens(path), _stamp(path)
 
-    def _read(self, path: Path) -> None:
-        stat = path.stat() if path.exists() else None
-        stamp = None if stat is None else (stat.st_mtime_ns, stat.st_size)
-        if stamp != self._stamp or stamp is None:
+    def _look(self, path: Path) -> None:
+        """A file that is broken, or gone, lets nobody in: somebody may have been taken out of it."""
+        stamp = _stamp(path)
+        if stamp == self._stamp and self._bad_since is None:
+            return
+        try:
             self._known = read_tokens(path)
-            self._stamp = stamp
+        except BadTokens as error:
+            if self._bad_since is None or stamp != self._stamp:
+                log.error("nobody is let in until it is mended: %s", error)
+            now = self._monotonic()
+            self._bad_since = now if self._bad_since is None else self._bad_since
+            if stamp is None or now - self._bad_since > self.HALF_WRITTEN_SECONDS:
+                self._known = []
+        else:
+            self._bad_since = None
+        self._stamp = stamp
 
     def caller(self, token: str | None) -> Caller | None:
         """Who holds this token. Every entry is compared, each in constant time."""
@@ -103,8 +136,7 @@ class Access:
         if token is None:
             return None
         if self._path is not None:
-            with contextlib.suppress(BadTokens, OSError):  # half written: those of before count
-                self._read(self._path)
+            self._look(self._path)
         asked = digest_of(token)
         found = None
         for digest, caller in self._known:

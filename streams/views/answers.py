@@ -16,7 +16,14 @@ from perdure.streams.core.state import Run
 
 from .board import Board
 from .index import Index, Page, Query, now_ms
-from .masking import covered, covered_event, sensitive, state_of
+from .masking import (
+    covered,
+    covered_blind,
+    covered_event,
+    covered_question,
+    sensitive,
+    state_of,
+)
 from .ports import Histories
 from .projections.actions import actions
 from .projections.timeline import entry
@@ -24,6 +31,8 @@ from .projector import fold
 
 _STATUSES: Final = ("running", "waiting_approval", "compensating", "done", "failed", "cancelled")
 _KEPT: Final = 16
+_KEPT_EVENTS: Final = 20_000
+"""Of all stories that are kept together: some 100 MB."""
 _DETAIL: Final = (
     "plan", "key_state", "summary", "budget", "last_api_call_status", "metadata", "ending", "messages",
 )  # fmt: skip
@@ -38,10 +47,20 @@ class _Story:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
         self.events: list[RunEvent] = []
         self.steps: list[int] = []
         self.run: Run | None = None
         self.whole = True
+
+    @property
+    def first(self) -> str | None:
+        """As a row has it: hash of the run's first event; None while nothing was read."""
+        if not self.events:
+            return None
+        return self.events[0].hash if self.events[0].version == 1 else ""
 
     def take(self, new: list[RunEvent]) -> None:
         for event in new:
@@ -72,12 +91,19 @@ class Answers:
         with self._lock:
             story = self._stories.pop(run_id, None) or _Story()
             self._stories[run_id] = story
-            if len(self._stories) > _KEPT:
+            while len(self._stories) > 1 and (
+                len(self._stories) > _KEPT
+                or sum(len(kept.events) for kept in self._stories.values()) > _KEPT_EVENTS
+            ):
                 self._stories.popitem(last=False)
         with story.lock:
             seen = story.events[-1].version if story.events else 0
+            row = self.index.row(run_id)
+            if row is not None and story.first not in (None, row.first):
+                story.begin()  # the id has begun anew
+                seen = 0
             story.take(self.histories.events(run_id, seen))
-        if not story.events and self.index.row(run_id) is None:
+        if not story.events and row is None:
             raise NoRun(run_id)
         return story
 
@@ -133,18 +159,34 @@ class Answers:
                 shown["fork_of"] = story.events[0].data.get("fork_of")
             closed = None if outcome is None else msgspec.to_builtins(outcome)
             if closed is not None and not uncover:
-                self._cover_outcome(closed, run)
+                self._cover_outcome(closed, story)
         return {"run": shown, "outcome": closed, "approvals": self._open_of(run_id)}
 
-    @staticmethod
-    def _cover_outcome(closed: dict[str, Any], run: Run | None) -> None:
-        tools = {} if run is None else run.start.tools
+    def _blind(self, story: _Story) -> frozenset[str] | None:
+        """For a run without a state: all names that any of its tools may mark. None: its beginning,
+        which holds its tools, is not there."""
+        if story.first in (None, ""):
+            return None
+        tools = story.events[0].data.get("tools")
+        if not isinstance(tools, dict):
+            return None
+        marked = {name for spec in tools.values() for name in spec.get("sensitive") or ()}
+        return frozenset(marked) | self.board.all_sensitive()
+
+    def _cover_outcome(self, closed: dict[str, Any], story: _Story) -> None:
+        run = story.run
+        if run is None:
+            names = self._blind(story)
+            hidden = frozenset({"arguments", "result", "progress"}) if names is None else names
+            closed |= covered(closed, hidden)
+            return
+        tools = run.start.tools
         for name in ("completed", "not_completed", "in_doubt", "compensated", "degraded"):
             for each in closed[name] if isinstance(closed[name], list) else ():
                 names = sensitive(tools, each.get("tool"))
                 for part in ("arguments", "result"):
                     each[part] = covered(each.get(part), names)
-        if isinstance(closed.get("result"), dict) and run is not None and run.header.planned:
+        if isinstance(closed.get("result"), dict) and run.header.planned:
             for step, found in list(closed["result"].items()):
                 n = run.header.plan.get(step, {}).get("n")
                 if n is not None:
@@ -159,10 +201,7 @@ class Answers:
             first = _place(events, after)
             page = list(zip(events[first : first + limit], story.steps[first:], strict=False))
             more = len(events) > first + limit
-            entries = [
-                entry(event if run is None else covered_event(event, run), run, step)
-                for event, step in page
-            ]
+            entries = [entry(self._masked(event, story), run, step) for event, step in page]
         return {"entries": entries, "next": page[-1][0].version if more else None}
 
     def actions(self, run_id: str) -> dict[str, Any]:
@@ -190,9 +229,14 @@ class Answers:
                 return None
             event = story.events[place]
             if not uncover:
-                event = _masked(event, story.run)
+                event = self._masked(event, story)
             made: dict[str, Any] = msgspec.to_builtins(event)
         return made
+
+    def _masked(self, event: RunEvent, story: _Story) -> RunEvent:
+        if story.run is None:
+            return covered_blind(event, self._blind(story))
+        return covered_event(event, story.run)
 
     # --- people -----------------------------------------------------------------------------
 
@@ -210,9 +254,7 @@ class Answers:
         """A question as people see it, sensitive arguments covered."""
         made: dict[str, Any] = msgspec.to_builtins(asked)
         if not uncover:
-            names = sensitive(self.board.tools(), asked.tool)
-            for part in ("arguments", "rule", "history", "decisions"):
-                made[part] = covered(made[part], names)
+            made |= covered_question(made, self.board.sensitive)
         return made
 
     def closed_question(self, run_id: str, n: int) -> dict[str, Any] | None:
@@ -224,8 +266,8 @@ class Answers:
             if run is None or found is None:
                 return None
             header = run.header
-            names = sensitive(run.start.tools, found.tool)
-            made = covered(msgspec.to_builtins(found), names)
+            tools = run.start.tools
+            made = covered_question(msgspec.to_builtins(found), lambda tool: sensitive(tools, tool))
         action = made.pop("action")
         return {
             **made,
@@ -271,10 +313,6 @@ class Answers:
 
 
 _NO_CALLS: Final = {"calls": 0, "failures": 0, "last_at": None, "last_status": None}
-
-
-def _masked(event: RunEvent, run: Run | None) -> RunEvent:
-    return event if run is None else covered_event(event, run)
 
 
 def _place(events: list[RunEvent], after: int) -> int:

@@ -29,6 +29,7 @@ class Board:
         self._questions: dict[str, ApprovalRequest] = {}
         self._agents: dict[str, AgentSpec] = {}
         self._tools: dict[str, ToolSpec] = {}
+        self._marked: dict[str, frozenset[str]] = {}
         self._breakers: dict[str, BreakerState] = {}
         self.caught_up = threading.Event()
 
@@ -47,7 +48,11 @@ class Board:
             elif name.startswith("agent/"):
                 _into(self._agents, name.removeprefix("agent/"), value, AgentSpec)
             elif name.startswith("tool/"):
-                _into(self._tools, name.removeprefix("tool/"), value, ToolSpec)
+                tool = name.removeprefix("tool/")
+                _into(self._tools, tool, value, ToolSpec)
+                if tool in self._tools:
+                    marked = frozenset(self._tools[tool].sensitive)
+                    self._marked[tool] = self._marked.get(tool, frozenset()) | marked
 
     def questions(self) -> list[ApprovalRequest]:
         """The open questions, those that expire first at the front."""
@@ -67,6 +72,16 @@ class Board:
         with self._lock:
             return dict(self._tools)
 
+    def sensitive(self, tool: str | None) -> frozenset[str]:
+        """All that any version of the tool has marked, also of one that is gone: a question was
+        asked under one of them."""
+        with self._lock:
+            return self._marked.get(tool or "", frozenset())
+
+    def all_sensitive(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset().union(*self._marked.values())
+
     def breakers(self) -> dict[str, BreakerState]:
         with self._lock:
             return dict(self._breakers)
@@ -79,6 +94,10 @@ def _into(
         table.pop(name, None)
         return
     try:
-        table[name] = codec.decode(value, kind)
+        made: Any = codec.decode(value, kind)
     except RecordError:
         return
+    known = table.get(name)
+    older = isinstance(made, ToolSpec | AgentSpec) and known and made.version < known.version
+    if not older:  # as the engine takes it: a lower version never replaces a higher
+        table[name] = made

@@ -112,6 +112,10 @@ class Changes:
     def leave(self, queue: asyncio.Queue[bytes | None]) -> None:
         self._readers.discard(queue)
 
+    def listeners(self) -> int:
+        """How many read now; asked from any thread."""
+        return len(self._readers)
+
     def reset(self) -> bytes:
         """Something was missed: what is shown must be asked for again."""
         return message("reset", f"{self._epoch}-{self._next - 1}", {})

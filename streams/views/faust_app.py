@@ -326,8 +326,7 @@ class ViewsApp:
         self._keep()
 
     def _keep(self) -> set[int]:
-        topic = self.settings.topic_prefix + topics.changelog(RUNS)
-        held = {tp.partition for tp in self._app.assignor.assigned_actives() if tp.topic == topic}
+        held = self.given()
         self._loaded &= held
         self._index.keep_partitions(held)
         return held
@@ -355,7 +354,15 @@ class ViewsApp:
         return {url: sorted(held[topic]) for url, held in dict(known).items() if topic in held}
 
     def held(self) -> list[int]:
+        """Partitions whose tables are here, restored, and in the index."""
         return sorted(self._loaded)
+
+    def given(self) -> set[int]:
+        """Partitions that the group gave to this process, restored or not."""
+        if self._app is None:
+            return set()
+        topic = self.settings.topic_prefix + topics.changelog(RUNS)
+        return {tp.partition for tp in self._app.assignor.assigned_actives() if tp.topic == topic}
 
 
 def _by_partition(batch: Sequence[Any]) -> dict[int, list[Any]]:

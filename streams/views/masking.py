@@ -1,8 +1,12 @@
-"""What people see of a run: its state and events, with what a tool marks as sensitive covered."""
+"""What people see of a run: its state and events, with what a tool marks as sensitive covered.
+
+Where a run's state can't be made, it is not known which tool a value is of: then more is covered,
+never less.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +17,8 @@ from perdure.streams.core.policies.outcome import run_state
 from perdure.streams.core.state import Run
 
 COVER: Final = "***"
+NamesOf = Callable[[str | None], frozenset[str]]
+"""The names that a tool marks as sensitive."""
 
 
 def covered(value: Any, names: frozenset[str]) -> Any:
@@ -30,6 +36,35 @@ def sensitive(tools: Mapping[str, ToolSpec], tool: str | None) -> frozenset[str]
     """The names that a tool marks as sensitive."""
     spec = tools.get(tool or "")
     return frozenset(spec.sensitive) if spec is not None else frozenset()
+
+
+def covered_question(asked: dict[str, Any], names_of: NamesOf) -> dict[str, Any]:
+    """A question as plain JSON: its own values by its tool, each call done before by that call's."""
+    names = names_of(asked.get("tool"))
+    past = covered_history(asked.get("history"), names_of)
+    return {**covered({**asked, "history": None}, names), "history": past}
+
+
+def covered_history(past: Any, names_of: NamesOf) -> Any:
+    """What a question says of the calls before it."""
+    if not isinstance(past, dict):
+        return past
+    return {
+        **past,
+        "completed": [
+            {**done, "arguments": covered(done.get("arguments"), names_of(done.get("tool")))}
+            for done in past.get("completed") or ()
+        ],
+    }
+
+
+def covered_blind(event: RunEvent, names: frozenset[str] | None) -> RunEvent:
+    """The event of a run without a state. ``names``: all that any of its tools may mark as
+    sensitive; None: nobody knows, so no value of a call is shown."""
+    data = event.data
+    if names is None:
+        data = covered(data, _OF_CALLS)
+    return msgspec.structs.replace(event, data=covered(data, names or frozenset()))
 
 
 def state_of(run: Run, *, quarantined: bool = False, uncover: bool = False) -> dict[str, Any]:
@@ -54,6 +89,9 @@ def state_of(run: Run, *, quarantined: bool = False, uncover: bool = False) -> d
 
 
 _ONE_ACTION: Final = ("arguments", "result", "progress")
+_OF_CALLS: Final = frozenset(
+    {*_ONE_ACTION, "original_arguments", "calls", "plan", "approval", "value", "answer", "content"}
+)
 
 
 def covered_event(event: RunEvent, run: Run) -> RunEvent:
@@ -72,9 +110,16 @@ def covered_event(event: RunEvent, run: Run) -> RunEvent:
         ]
         return msgspec.structs.replace(event, data={**data, "calls": calls})
     if event.type == "approval_requested":
-        asked = data["approval"]
-        names = sensitive(tools, asked.get("tool"))
-        return msgspec.structs.replace(event, data={"approval": covered(asked, names)})
+        asked = covered_question(data["approval"], lambda tool: sensitive(tools, tool))
+        return msgspec.structs.replace(event, data={**data, "approval": asked})
+    if event.type == "run_started" and isinstance(data.get("plan"), list):
+        plan = [
+            {**step, "arguments": covered(step["arguments"], sensitive(tools, step.get("tool")))}
+            if isinstance(step, dict) and "arguments" in step
+            else step
+            for step in data["plan"]
+        ]
+        return msgspec.structs.replace(event, data={**data, "plan": plan})
     if event.type == "key_state_changed":
         marked = frozenset(name for spec in tools.values() for name in spec.sensitive)
         value = covered({data["name"]: data["value"]}, marked)[data["name"]]

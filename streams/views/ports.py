@@ -47,6 +47,10 @@ class Histories(Protocol):
 
     def ready(self) -> bool: ...
 
+    def whole(self) -> bool:
+        """Every partition that this process was given is read: its lists have no holes."""
+        ...
+
 
 class Door(Protocol):
     """The write path: it only produces to the inbound topics. Everything here blocks."""

@@ -2,6 +2,10 @@
 
 A run's history is written before its row, and the row says how much of the history counts. So a
 process that dies between the two, and reads the batch again, writes the same place anew.
+
+What is written goes to the store at once and to its changelog a moment later. Events that come
+again say that the moment may have been missed: what they led to is then put once more, the same
+bytes under the same keys, or another process would make its tables of a changelog with holes.
 """
 
 from __future__ import annotations
@@ -94,6 +98,21 @@ class Projector:
 
     def _run(self, tables: Tables, run_id: str, came: list[tuple[RunEvent, bytes]]) -> Row | None:
         row = tables.row(run_id)
+        changed = None
+        for life in _lives(row, came):
+            if life[0][0].version == 1 and row is not None and life[0][0].hash != row.first:
+                row = None  # the id's time was over, and it began anew: nothing of before counts
+                self._folded.take(run_id)
+            row = self._life(tables, run_id, row, life)
+            changed = row or changed
+            row = row or tables.row(run_id)
+        return changed
+
+    def _life(
+        self, tables: Tables, run_id: str, row: Row | None, came: list[tuple[RunEvent, bytes]]
+    ) -> Row | None:
+        if row is not None and came[0][0].version <= row.version:
+            _put_again(tables, row, [(e, raw) for e, raw in came if e.version <= row.version])
         run, size = self._state(tables, row, run_id)
         row, run, new = advance(row, run, (event for event, _ in came))
         if row is not None and new:
@@ -116,6 +135,49 @@ class Projector:
             return run, size
         run = fold(history(tables, row))
         return (run, row.version * 1000) if run and run.header.version == row.version else (None, 0)
+
+
+def _lives(
+    row: Row | None, came: list[tuple[RunEvent, bytes]]
+) -> list[list[tuple[RunEvent, bytes]]]:
+    """Split where the id begins anew, which it may do once the engine has forgotten it."""
+    lives: list[list[tuple[RunEvent, bytes]]] = []
+    first = None if row is None else row.first
+    for event, raw in came:
+        if not lives or (event.version == 1 and event.hash != first):
+            lives.append([])
+        if event.version == 1:
+            first = event.hash
+        lives[-1].append((event, raw))
+    return lives
+
+
+def _put_again(tables: Tables, row: Row, came: list[tuple[RunEvent, bytes]]) -> None:
+    """What these events led to, once more; a record of the history that is not there, from them."""
+    oldest = came[0][0].version
+    number, reached, lost = row.chunks, 0, False
+    held: list[tuple[int, bytes]] = []
+    while number > 0:
+        chunk = tables.chunk(row.run_id, number - 1)
+        last = 0 if chunk is None else histories.events_in(chunk)[-1].version
+        reached = max(reached, last)
+        if chunk is not None and last < oldest:
+            break
+        number -= 1
+        lost = lost or chunk is None
+        if chunk is not None:
+            held.insert(0, (number, chunk))
+    if not lost and reached >= row.version:
+        for at, chunk in held:
+            tables.put_chunk(row.run_id, at, chunk)
+    else:
+        found = {event.version: raw for _, chunk in held for event, raw in histories.raws_in(chunk)}
+        found |= {event.version: raw for event, raw in came}
+        for made in histories.chunks([found[version] for version in sorted(found)]):
+            tables.put_chunk(row.run_id, number, made)
+            number += 1
+        row.chunks = number
+    tables.put_row(row)
 
 
 def fold(events: Sequence[RunEvent], run: Run | None = None) -> Run | None:

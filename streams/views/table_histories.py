@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -13,6 +14,8 @@ from .faust_app import HISTORY, OUTCOMES, RUNS, NotHere, ViewsApp, row_of
 from .ports import Elsewhere
 from .projections.histories import events_in
 
+log = logging.getLogger("perdure.views")
+
 
 class TableHistories:
     """Reads the tables from any thread; what moves away meanwhile is `Elsewhere`."""
@@ -20,6 +23,7 @@ class TableHistories:
     def __init__(self, views: ViewsApp, address: str) -> None:
         self._views = views
         self._address = address
+        self._told = False
 
     def _partition(self, run_id: str) -> int:
         """Java's default partitioner, which all that write here use."""
@@ -27,7 +31,7 @@ class TableHistories:
         return (hashed & 0x7FFFFFFF) % self._views.settings.partitions
 
     def events(self, run_id: str, after: int = 0) -> list[RunEvent]:
-        partition = self._partition(run_id)
+        partition = self._held(run_id)
         try:
             raw = self._views.stored(RUNS, partition, run_id.encode())
             if raw is None:
@@ -47,7 +51,7 @@ class TableHistories:
             raise Elsewhere(self._holder(partition)) from None
 
     def outcome(self, run_id: str) -> Outcome | None:
-        partition = self._partition(run_id)
+        partition = self._held(run_id)
         try:
             raw = self._views.stored(OUTCOMES, partition, run_id.encode())
         except NotHere:
@@ -56,6 +60,14 @@ class TableHistories:
             return None if raw is None else codec.decode(raw, Outcome)
         except RecordError:
             return None
+
+    def _held(self, run_id: str) -> int:
+        """The run's partition, if its tables are here and as full as their changelogs are: a run
+        that is not found before that may well be there."""
+        partition = self._partition(run_id)
+        if partition not in self._views.held():
+            raise Elsewhere(self._holder(partition))
+        return partition
 
     def _holder(self, partition: int) -> str | None:
         for address, partitions in self._views.holders().items():
@@ -80,3 +92,26 @@ class TableHistories:
 
     def ready(self) -> bool:
         return self._views.alive() and self._views.recovered.is_set()
+
+    def whole(self) -> bool:
+        if not self.ready():
+            return False
+        known = {address.rstrip("/"): held for address, held in self._views.holders().items()}
+        given = self._views.given()
+        if set(known.get(self._address, ())) != given:
+            self._not_alone(given)
+            return False
+        every = {partition for held in known.values() for partition in held}
+        return given <= set(self._views.held()) and len(every) == self._views.settings.partitions
+
+    def _not_alone(self, given: set[int]) -> None:
+        """The group knows its members by their addresses: of two with one address it knows one."""
+        if not self._told:
+            self._told = True
+            log.warning(
+                "the group of the views says of %s another thing than was given to this process "
+                "(partitions %s): if that lasts, another process has the same address; give each its "
+                "own --url, at which the others reach it",
+                self._address,
+                sorted(given),
+            )

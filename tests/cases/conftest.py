@@ -13,7 +13,8 @@ from .deployment import CALLS, DEMO, TOOLS, Deployment, agent_of
 from .model_server import ModelServer, model_server
 
 QUIRKS = [name for case in ("Q01", "Q02", "Q03", "Q04", "Q05", "Q07") for name in inputs.ids(case)]
-MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS]
+HOSTILE = inputs.ids("Z03")
+MODEL_CASES = ["M03.2", "M05.1", "K02.1", "R04.1", "R09.1", "L01.2", *QUIRKS, *HOSTILE]
 STOPS = {"steps": 6, "tokens": 1_000_000, "then": "stop"}
 UNLIKE = {  # by agent: in what it differs from the others that a model plays
     **{name: {"model": {"max_output_tokens": 300}} for name in ("q03.1", "q03.2", "cut")},
@@ -35,7 +36,7 @@ def deployment(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.create_topics()
         for task in inputs.produced("T06.2"):  # before anything has ever started
             made.put("agent.tasks", **task)
-        made.start(_agents(model))
+        made.start(_agents(model), CASES_REDIRECTOR=f"127.0.0.1:{model.port}")
         yield made
         assert made.stop() == 0
     assert model.refused == [], "a model was sent what a strict one refuses"
@@ -71,7 +72,9 @@ def _agents(model: ModelServer) -> dict[str, Any]:
         agents[name] = _played(model, name)
     for case in MODEL_CASES:
         if "replies" in inputs.of(case):
-            model.play(agent_of(case), inputs.replies(case))
+            redirector = f"http://127.0.0.1:{model.port}/to?"
+            replies = inputs.written(inputs.replies(case), **{"$REDIRECTOR->": redirector})
+            model.play(agent_of(case), replies)
         elif "replies_forever" in inputs.of(case):
             model.play_forever(agent_of(case), inputs.of(case)["replies_forever"])
     for number in range(SCRIPTS):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,21 @@ TOOLS = [
     "odd",
     "ping",
     "down",
+    "http_get",
 ]
-CALLS = ["http_get", "http_put", "http_post", "late", "slow"]
+CALLS = ["http_read", "http_put", "http_post", "late", "slow"]
 """Tools of the agent `caller`, whose plans call what refuses, lies, falls silent or is late."""
 
 
-def perdure(*arguments: str, where: list[str]) -> subprocess.CompletedProcess[str]:
+def perdure(
+    *arguments: str, where: list[str], **environment: str
+) -> subprocess.CompletedProcess[str]:
     """One command of the command line."""
     command = [sys.executable, "-m", "perdure", *arguments, *where]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    known = {**os.environ, **environment}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=known
+    )
 
 
 class Deployment:
@@ -69,6 +76,7 @@ class Deployment:
         self.where += ["--data-dir", str(directory / "data")]
         self._effects = directory / "effects.jsonl"
         self._process: subprocess.Popen[str] | None = None
+        self.ready: dict[str, Any] = {}
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -92,21 +100,13 @@ class Deployment:
         people: dict[str, Any] | None = None,
         tools: Sequence[Path] = (),
         watched: Sequence[str] = WATCHED,
+        flags: Sequence[str] = ("--no-views", "--log-level", "INFO"),
         **environment: str,
     ) -> None:
         """``tools``: files beside those of the cases; ``environment``: what those need."""
         settings = self.directory / "agents.yaml"
         settings.write_text(yaml.safe_dump({"people": people or {}, "agents": agents}))
-        command = [
-            sys.executable,
-            "-m",
-            "perdure",
-            "up",
-            "--json",
-            "--no-views",
-            "--log-level",
-            "INFO",
-        ]
+        command = [sys.executable, "-m", "perdure", "up", "--json", *flags]
         command += ["--tools", str(HERE / "tools.py"), "--agents", str(settings), *self.where]
         for file in tools:
             command += ["--tools", str(file)]
@@ -120,7 +120,8 @@ class Deployment:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self.log()[-3000:]
-        assert json.loads(line)["ready"] is True
+        self.ready = json.loads(line)
+        assert self.ready["ready"] is True
         self.topics = Watcher(self.bootstrap, self.prefix, list(watched))
 
     def stop(self) -> int:
@@ -151,15 +152,17 @@ class Deployment:
 
     def metric(self, role: str, line: str) -> float:
         """A value of the role's own /metrics."""
-        import urllib.request
+        for row in self.metrics(role).splitlines():
+            if row.startswith(line + " "):
+                return float(row.split()[-1])
+        raise AssertionError(f"no metric {line}")
 
+    def metrics(self, role: str) -> str:
+        """The role's own /metrics."""
         words = Path(f"/proc/{self.pid(role)}/cmdline").read_text().split("\0")
         port = words[words.index("--metrics-port") + 1]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            for row in answer.read().decode().splitlines():
-                if row.startswith(line + " "):
-                    return float(row.split()[-1])
-        raise AssertionError(f"no metric {line}")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def log(self) -> str:
         return (self.directory / "up.log").read_text()

@@ -51,6 +51,14 @@ def replies(name: str) -> list[dict[str, Any]]:
     return made  # type: ignore[no-any-return]
 
 
+def written(input: Any, **names: str) -> Any:
+    """An input with the names of its places (`$APPROVAL`, ...) written out."""
+    text = json.dumps(input)
+    for name, value in names.items():
+        text = text.replace(name, json.dumps(value)[1:-1])
+    return json.loads(text)
+
+
 def records(name: str) -> list[Sent]:
     """The records of an id, repeated ones as often as it says."""
     return [

@@ -128,6 +128,13 @@ def model_server() -> Iterator[ModelServer]:
             else:
                 self._send(reply.get("status", 200), reply["body_raw"].encode())
 
+        def do_GET(self) -> None:
+            """Whoever reads `/to?<url>` is sent on there."""
+            self.send_response(302)
+            self.send_header("Location", self.path.partition("?")[2])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def _send(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -19,7 +19,7 @@ from .services import DATE_AHEAD, WAYS, Service, hostile_service
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
-TOOLS = {"read_only": "http_get", "idempotent": "http_put", "external": "http_post"}
+TOOLS = {"read_only": "http_read", "idempotent": "http_put", "external": "http_post"}
 READS, WRITES, PAYS = TOOLS
 
 

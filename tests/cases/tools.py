@@ -122,8 +122,16 @@ async def late(context: ToolContext, first: float, second: float) -> str:
     return f"attempt {context.attempt}"
 
 
-@tool("http_get", effect="read_only", timeout_seconds=20)
-async def http_get(context: ToolContext, url: str, patience: float = 15) -> Any:
+@tool("http_get", effect="read_only")
+async def http_get(context: ToolContext, url: str) -> Any:
+    """Read from anywhere in the world, or from the one named server inside, and follow where it leads."""
+    note(context, "http_get", url=url)
+    async with http.client(allow=os.environ.get("CASES_REDIRECTOR", "").split()) as client:
+        return (await client.get(url, follow_redirects=True)).text
+
+
+@tool("http_read", effect="read_only", timeout_seconds=20)
+async def http_read(context: ToolContext, url: str, patience: float = 15) -> Any:
     """Read from a service, and wait so many seconds for it the first time."""
     return await _ask(context, "GET", url, patience)
 
@@ -143,5 +151,5 @@ async def http_post(context: ToolContext, url: str, patience: float = 15) -> Any
 async def _ask(context: ToolContext, method: str, url: str, patience: float) -> Any:
     headers = {"Idempotency-Key": context.idempotency_key}
     limit = httpx.Timeout(15, read=patience if context.attempt == 1 else 15)
-    async with http.client(headers=headers) as client:
+    async with http.client(headers=headers, allow=["127.0.0.1"]) as client:
         return (await client.request(method, url, timeout=limit)).json()

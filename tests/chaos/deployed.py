@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,9 +153,10 @@ class Site:
         data: Path | None = None,
         bootstrap: str | None = None,
         level: str = "INFO",
+        flags: Sequence[str] = (),
     ) -> Role:
         """A role of this deployment, not started yet."""
-        arguments = [name, "--bootstrap-servers", bootstrap or self.bootstrap]
+        arguments = [name, *flags, "--bootstrap-servers", bootstrap or self.bootstrap]
         arguments += ["--topic-prefix", self.prefix, "--instance-id", instance]
         arguments += ["--data-dir", str(data or self.directory / "data"), "--log-level", level]
         if name == "worker":

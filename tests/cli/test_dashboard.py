@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from perdure.streams.engine.measures import EngineMeasures
 from perdure.streams.runtime.health import HealthBoard
+from perdure.streams.views.access import Access
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.cli import health
+from perdure.cli.view_measures import families, http_seconds
 from tests.cli.test_health import get
 from tests.cli.test_metrics import Kafka, Watch, backlog
 from tests.connectors.world import World
+from tests.views.world import World as Views
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NAME = re.compile(r"\bperdure_[a-z_]+")
@@ -24,7 +28,7 @@ DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana.json").read_text())
 
 @pytest.fixture(scope="module")
 def served() -> set[str]:
-    """The names of all families of an engine and a worker."""
+    """The names of all families of an engine, a worker and a view process."""
     w = World(())
     board = HealthBoard(["engine", "worker.tools"])
     board.of("engine").also(EngineMeasures().families)
@@ -33,6 +37,10 @@ def served() -> set[str]:
     port = health.serve(board, 0, lambda: True, reach=w.worker._reach, backlog=behind)
     page = get(port, "metrics")[1]
     w.close()
+    world = Views(Access(None))
+    mine = families(world.index, world.projector, world.histories, http_seconds(), lambda: 0)
+    page += generate_latest(health.registry_of(mine)).decode()
+    world.index.close()
     return {family.name for family in text_string_to_metric_families(page)} | {
         "perdure_trace_spans"
     }

@@ -15,7 +15,7 @@ from perdure.streams.runtime.processor import Record
 from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.cli import health
-from perdure.cli.backlog import Backlog, Input
+from perdure.cli.backlog import Backlog, Input, held_by
 from tests.cli.test_health import get
 from tests.runtime.fakes import Given
 
@@ -29,6 +29,8 @@ class Kafka:
         self.asked = 0
         self.committed_offsets: Any = {TASKS: Position(7), RESULTS: Position(10)}
         self.reading: dict[Spot, int] = {}
+        self.records = True
+        self.end = 10
 
     def admin(self) -> Any:
         return self
@@ -54,15 +56,13 @@ class Kafka:
         del self.reading[spot]
 
     def poll(self, limit: int, timeout: float) -> list[Polled]:
-        return [
-            item
-            for spot, at in self.reading.items()
-            for item in (
-                Record(spot.topic, spot.partition, at, 5_000 + at, None, b"{}"),
-                Record(spot.topic, spot.partition, at + 1, 9_000, None, b"{}"),
-                End(spot.topic, spot.partition, 10),
-            )
-        ]
+        found: list[Polled] = []
+        for spot, at in self.reading.items():
+            if self.records:
+                found.append(Record(spot.topic, spot.partition, at, 5_000 + at, None, b"{}"))
+                found.append(Record(spot.topic, spot.partition, at + 1, 9_000, None, b"{}"))
+            found.append(End(spot.topic, spot.partition, self.end))
+        return found
 
 
 class Watch:
@@ -77,7 +77,7 @@ def backlog(kafka: Kafka, watch: Watch, **state: Any) -> Backlog:
     board = HealthBoard(["engine"])
     board.of("engine").update(**state)
     inputs = {"engine": Input("perdure.engine", (TASKS.topic, RESULTS.topic))}
-    return Backlog(board, inputs, kafka, watch)  # type: ignore[arg-type]
+    return Backlog(lambda: held_by(board), inputs, kafka, watch)  # type: ignore[arg-type]
 
 
 def lags(seen: Backlog) -> Mapping[Spot, tuple[int, int | None]]:
@@ -95,6 +95,16 @@ def test_the_lag_is_the_end_less_what_is_committed_and_tasks_have_an_age() -> No
     watch.now += 2
     assert lags(seen)[TASKS] == (8, 5_002)
     assert kafka.reading == {}
+
+
+def test_markers_alone_are_no_lag_and_what_an_open_transaction_holds_is() -> None:
+    kafka, watch = Kafka(), Watch()
+    kafka.records = False
+    seen = backlog(kafka, watch, live=(0,))
+    assert lags(seen) == {TASKS: (0, None), RESULTS: (0, None)}
+    kafka.end = 8  # as far as a reader of committed records comes; the log ends at 10
+    watch.now += 11
+    assert lags(seen)[TASKS] == (3, None)
 
 
 def test_a_stopped_partition_falls_behind_and_another_owners_does_not_count() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +25,13 @@ class Collector:
 
     def __init__(self) -> None:
         self.spans: list[tuple[Any, dict[str, str]]] = []
+        self.raw: list[bytes] = []
         self.came = threading.Event()
         self.hold = threading.Event()
         self.hold.set()
 
     def take(self, raw: bytes) -> None:
+        self.raw.append(raw)
         request = ExportTraceServiceRequest.FromString(raw)
         for of in request.resource_spans:
             resource = {each.key: each.value.string_value for each in of.resource.attributes}
@@ -132,6 +137,25 @@ def test_without_an_endpoint_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) 
     for name in tracing.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
     assert _exporter("engine", Settings(instance_id="me")) is None
+
+
+LOOKS = """
+import sys
+import perdure.cli.app, perdure.cli.roles, perdure.cli.tracing, perdure.cli.views
+import perdure.connectors.serving, perdure.connectors.tracing
+import perdure.streams.engine.processor, perdure.streams.engine.traces
+from perdure.settings import Settings
+assert perdure.cli.roles._exporter("engine", Settings(instance_id="me")) is None
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("opentelemetry", "google")))
+"""
+
+
+def test_without_an_endpoint_no_library_of_traces_is_imported() -> None:
+    """In a process of its own: this one has it."""
+    without = {name: value for name, value in os.environ.items() if name not in tracing.ENDPOINTS}
+    command = [sys.executable, "-c", LOOKS]
+    found = subprocess.run(command, env=without, capture_output=True, text=True, timeout=60)
+    assert (found.stdout.strip(), found.stderr) == ("[]", "")
 
 
 def test_without_the_extra_it_is_said_what_to_install(

@@ -22,7 +22,7 @@ ROLES = sorted(name for name, service in SERVICES.items() if service["image"] ==
 
 
 def test_the_services_are_there() -> None:
-    assert {"kafka", "kafka-ui", "engine", "worker"} <= SERVICES.keys()
+    assert {"kafka", "kafka-ui", "engine", "worker", "views"} <= SERVICES.keys()
     assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
 
 
@@ -63,6 +63,7 @@ def test_prometheus_and_grafana_are_a_profile_and_find_the_roles() -> None:
     observe = ROOT / "examples/observe"
     (job,) = yaml.safe_load((observe / "prometheus.yml").read_text())["scrape_configs"]
     (found,) = job["dns_sd_configs"]
+    assert set(found["names"]) == {"engine", "worker", "views"}
     for role in found["names"]:
         command = SERVICES[role]["command"]
         assert command[command.index("--metrics-port") + 1] == str(found["port"])

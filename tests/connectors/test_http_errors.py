@@ -19,7 +19,7 @@ from .servers import Script, free_port, line_server, web_server
 
 def _get(url: str, timeout_seconds: float = 5.0, **options: Any) -> BaseException:
     async def ask() -> None:
-        async with http.client(timeout_seconds=timeout_seconds) as client:
+        async with http.client(timeout_seconds=timeout_seconds, allow=["127.0.0.1"]) as client:
             await client.get(url, **options)
 
     try:

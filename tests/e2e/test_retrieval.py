@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from perdure.schemas import topics
 
 from tests.cases.deployment import Deployment
 from tests.cases.model_server import model_server
@@ -18,7 +21,7 @@ from tests.cases.model_server import model_server
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "retrieval"
-WATCHED = ["agent.events", "agent.outcomes"]
+WATCHED = ["agent.events", "agent.outcomes", "agent.commands.tools"]
 FACTS = {
     "ask-returns": "within 30 days", "ask-express": "14 EUR", "ask-repair": "about 3 weeks",
     "ask-voucher": "3 years", "ask-samples": "free of charge",
@@ -55,6 +58,24 @@ def succeeded(deployment: Deployment, run_id: str) -> int:
     return sum(event["type"] == "action_succeeded" for event in deployment.events(run_id))
 
 
+def put_away(deployment: Deployment) -> bool:
+    """The worker has committed its place behind every call it was given.
+
+    Its answers are out before that, and who dies in between is given the call again: a read is then
+    read again, which its effect allows.
+    """
+    given: dict[tuple[str, int], int] = {}
+    for seen in deployment.topics.on("agent.commands.tools"):
+        given[deployment.prefix + seen.topic, seen.partition] = seen.offset
+    group = topics.group_id(deployment.prefix, "worker.tools")
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap, "log_level": 0})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    places = asked[group].result(10).topic_partitions
+    return given.keys() <= {
+        spot for s in places if s.offset > given.get(spot := (s.topic, s.partition), -1)
+    }
+
+
 @pytest.fixture
 def helpdesk(broker: str, tmp_path: Path) -> Iterator[Helpdesk]:
     agents = yaml.safe_load((EXAMPLE / "agents.yaml").read_text("utf-8"))["agents"]
@@ -82,6 +103,7 @@ def test_what_was_retrieved_before_a_kill_is_not_retrieved_again(helpdesk: Helpd
         deployment.until(
             lambda run_id=task["task_id"]: succeeded(deployment, run_id) == 4, "retrieved"
         )
+    deployment.until(lambda: put_away(deployment), "the calls are behind the worker", every=0.2)
     deployment.kill("engine")
     deployment.kill("worker")
     helpdesk.hold.unlink()

@@ -445,10 +445,21 @@ def test_what_another_process_holds_and_cannot_be_asked_is_said_so(
     world: World, ann: httpx.Client
 ) -> None:
     world.histories.elsewhere["moving"] = None
-    assert "another view process" in error(ann.get("/api/runs/moving"), 503)
+    assert "another process" in error(ann.get("/api/runs/moving"), 503)
     world.histories.elsewhere["moving"] = "http://127.0.0.1:1"
-    assert "another view process" in error(ann.get("/api/runs/moving"), 503)
+    assert "another process" in error(ann.get("/api/runs/moving"), 503)
     world.histories.elsewhere.clear()
+
+
+def test_a_list_is_not_answered_while_its_tables_are_being_read(
+    world: World, ann: httpx.Client
+) -> None:
+    world.histories.is_ready = False
+    try:
+        for path in ("/api/runs", "/api/agents", "/api/tools", "/api/stats"):
+            assert "reads its tables" in error(ann.get(path), 503)
+    finally:
+        world.histories.is_ready = True
 
 
 @pytest.mark.parametrize(

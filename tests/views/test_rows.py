@@ -73,7 +73,8 @@ def test_batches_repeats_and_forgotten_states_change_nothing(name: str) -> None:
         assert msgspec.structs.replace(row, chunks=whole.chunks) == whole
     tables, projector = projected(events, 5), Projector()
     before = (dict(tables.rows), dict(tables.chunks))
-    assert projector.take(tables, raw(events[3:] + events[:9])) == []
+    assert projector.take(tables, raw(events[3:])) == []
+    assert projector.take(tables, raw(events[:9])) == []
     assert (tables.rows, tables.chunks) == before
 
 
@@ -88,6 +89,63 @@ def test_a_batch_that_comes_again_after_a_death_between_its_writes_is_written_on
     assert history(tables, row_of(tables, run_id)) == events
 
 
+class Host(DictTables):
+    """A store that has all, and the changelog behind it, which loses what is sent while `cut`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changelog = DictTables()
+        self.cut: set[str] = set()
+
+    def put_row(self, row: Row) -> None:
+        super().put_row(row)
+        if "rows" not in self.cut:
+            self.changelog.put_row(row)
+
+    def put_chunk(self, run_id: str, number: int, chunk: bytes) -> None:
+        super().put_chunk(run_id, number, chunk)
+        if "chunks" not in self.cut:
+            self.changelog.put_chunk(run_id, number, chunk)
+
+
+@pytest.mark.parametrize("cut", [{"rows"}, {"chunks"}, {"rows", "chunks"}])
+@pytest.mark.parametrize("size", [1, 3, 40])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_died_on_its_way_to_the_changelog_is_there_after_the_batch_came_again(
+    cut: set[str], size: int, elsewhere: bool
+) -> None:
+    """A kill -9 between the store and the changelog: the next owner has the changelog alone."""
+    events = golden("0.1-first-model_loop")
+    host, run_id = Host(), events[0].run_id
+    Projector().take(host, raw(events[:9]))
+    host.cut = cut
+    for first in range(9, 15, size):
+        Projector().take(host, raw(events[first : min(first + size, 15)]))
+    host.cut = set()
+    owner = host.changelog if elsewhere else host  # the batch comes again, and what follows it
+    projector = Projector()
+    for first in range(9, len(events), size):
+        projector.take(owner, raw(events[first : first + size]))
+    whole = row_of(projected(events, 40), run_id)
+    made = row_of(host.changelog, run_id)
+    assert msgspec.structs.replace(made, chunks=whole.chunks) == whole
+    assert history(host.changelog, made) == events
+
+
+def test_an_id_that_begins_anew_is_the_new_run() -> None:
+    """Its time had passed in the engine: contract section 6."""
+    old = golden("0.1-first-model_loop", "r1", 1_750_000_000_000, user_id="old")
+    new = golden("0.1-first-plan", "r1", 1_760_000_000_000, user_id="new")
+    for batches in ([old, new], [old + new], [old[:9], old[4:] + new[:3], new]):
+        tables, projector = DictTables(), Projector()
+        for batch in batches:
+            projector.take(tables, raw(batch))
+        row = row_of(tables, "r1")
+        fresh = row_of(projected(new, 40), "r1")
+        assert msgspec.structs.replace(row, chunks=fresh.chunks) == fresh
+        assert history(tables, row) == new
+
+
 def test_a_run_first_seen_in_the_middle_says_so_and_follows_the_end() -> None:
     events = golden("0.1-first-model_loop")
     tables = projected(events[5:], 4)
@@ -96,7 +154,7 @@ def test_a_run_first_seen_in_the_middle_says_so_and_follows_the_end() -> None:
     assert (row.status, row.version, row.finished_at) == ("done", events[-1].version, events[-1].at)
     shown = public(row, complete=None, quarantined=False)
     assert shown["incomplete"] is True
-    assert set(shown) & {"gap", "chunks", "minutes", "calls"} == set()
+    assert set(shown) & {"gap", "chunks", "first", "minutes", "calls"} == set()
 
 
 def test_a_missing_event_is_a_gap_and_no_wrong_state() -> None:

@@ -162,35 +162,7 @@ def test_a_view_that_stops_and_starts_while_events_arrive_equals_one_made_from_z
     view.stop()
 
 
-def test_two_processes_share_the_runs_and_a_process_alone_has_them_all(
-    log: Log, tmp_path: Path
-) -> None:
-    events = {f"r{n}": golden("0.1-first-plan", f"r{n}") for n in range(12)}
-    for each in events.values():
-        log.write(each)
-    wanted = {run_id: len(each) for run_id, each in events.items()}
-    one = View(log, tmp_path / "one", "http://127.0.0.1:1001")
-    until(lambda: one.versions() == wanted, "all in the first")
-    two = View(log, tmp_path / "two", "http://127.0.0.1:1002")
-
-    def shared() -> bool:
-        first, second = one.versions(), two.versions()
-        return bool(first) and bool(second) and not first.keys() & second.keys()
-
-    until(lambda: shared() and one.versions() | two.versions() == wanted, "shared", 60)
-    assert one.histories.others() == ["http://127.0.0.1:1002"]
-    for run_id in wanted:
-        holder = one if run_id in one.versions() else two
-        other = two if holder is one else one
-        assert holder.histories.owner(run_id) is None
-        assert other.histories.owner(run_id) == holder.app.settings.address
-        assert holder.histories.events(run_id) == events[run_id]
-    two.stop()
-    until(lambda: one.versions() == wanted, "all in the first again", 60)
-    assert one.histories.events("r3") == events["r3"]
-    one.stop()
-
-
+@pytest.mark.soak
 def test_how_fast_it_catches_up(log: Log, tmp_path: Path, record_property: Any) -> None:
     """A figure, not a gate: 20,000 events that were written while no view ran."""
     story = golden("0.1-first-model_loop")

@@ -94,6 +94,9 @@ class FakeHistories:
     def others(self) -> list[str]:
         return self.peers
 
+    def whole(self) -> bool:
+        return self.is_ready
+
     def instances(self) -> list[dict[str, Any]]:
         return [{"instance": "here", "partitions": [0]}]
 

@@ -88,7 +88,6 @@ class Reads:
     async def runs(self, request: web.Request) -> web.Response:
         viewer(request)
         query = self._query(request)
-        self._routing.restored()
         here = await self._in_thread(lambda: self._answers.find(query))
         found, total = list(here.runs), here.total
         for there in await self._routing.everybody(request):
@@ -239,7 +238,6 @@ class Reads:
 
     async def stats(self, request: web.Request) -> web.Response:
         viewer(request)
-        self._routing.restored()
         made = await self._in_thread(self._answers.stats)
         for there in await self._routing.everybody(request):
             made["totals"] = _added(made["totals"], there["totals"])

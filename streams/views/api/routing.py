@@ -20,7 +20,7 @@ _PATIENCE = ClientTimeout(total=8, connect=2)
 """A process that was killed is known as a holder until its session ends: lists must not hang on it."""
 
 _NOT_YET = Problem(
-    503, "moving", "this run's partition is on its way to another view process: ask again"
+    503, "moving", "the views' tables are being read, or on their way to another process: ask again"
 )
 
 
@@ -53,7 +53,7 @@ class Routing:
         return {ROUTED: "1", **({} if token is None else {"Authorization": f"Bearer {token}"})}
 
     def restored(self) -> None:
-        """Raises `Problem` (503) until the tables are there: half a list would be taken for the whole."""
+        """Raises `Problem` (503) until the tables are there."""
         if not self._histories.ready():
             raise _RESTORING
 
@@ -84,8 +84,11 @@ class Routing:
             raise _NOT_YET from error
 
     async def everybody(self, request: web.Request) -> list[Any]:
-        """What the other processes answer to the same request. Raises `Problem` (503) if one does not:
-        a list with a hole would be taken for the whole."""
+        """What the other processes answer to the same request. Raises `Problem` (503) if one does not,
+        or if this one's tables are still being read: a list with a hole would be taken for the whole."""
+        self.restored()
+        if not self._histories.whole():
+            raise _NOT_YET
         if ROUTED in request.headers:
             return []
         others = self._histories.others()

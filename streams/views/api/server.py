@@ -17,6 +17,7 @@ from ..answers import Answers
 from ..changes import Changes
 from ..ports import Door, Histories, Watch
 from .guard import Guard
+from .measured import Answered, measured
 from .reads import Reads
 from .requests import MAX_BODY
 from .routing import Routing
@@ -36,6 +37,7 @@ class Parts:
     access: Access
     rate: Rate = field(default_factory=Rate)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    answered: Answered = lambda method, route, status, seconds: None
     hosts: frozenset[str] | None = None
     page: Path = PAGE
 
@@ -43,7 +45,9 @@ class Parts:
 def application(parts: Parts) -> web.Application:
     """The application; its background tasks run from start to clean-up."""
     guard = Guard(parts.access, parts.rate, parts.hosts)
-    app = web.Application(middlewares=[guard.middleware()], client_max_size=MAX_BODY + 1)
+    app = web.Application(
+        middlewares=[measured(parts.answered), guard.middleware()], client_max_size=MAX_BODY + 1
+    )
     routing = Routing(parts.histories)
     reads = Reads(parts.answers, routing)
     writes = Writes(parts.door, parts.answers.board)

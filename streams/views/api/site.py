@@ -90,7 +90,8 @@ class Site:
         return answer({"ok": ready, "views": self._histories.instances()}, 200 if ready else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        text = generate_latest(self._registry)
+        loop = asyncio.get_running_loop()  # the lag is asked of Kafka, which may take seconds
+        text = await loop.run_in_executor(None, generate_latest, self._registry)
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=text, headers=kind)
 

@@ -37,6 +37,11 @@ def chunks(raws: Iterable[bytes]) -> Iterator[bytes]:
         yield zlib.compress(b"\n".join(held), 1)
 
 
+def raws_in(chunk: bytes) -> list[tuple[RunEvent, bytes]]:
+    """The events of one record, each with its bytes."""
+    return [(_decoder.decode(raw), raw) for raw in zlib.decompress(chunk).split(b"\n")]
+
+
 def events_in(chunk: bytes) -> list[RunEvent]:
     """The events of one record."""
     return _decoder.decode_lines(zlib.decompress(chunk))

@@ -49,6 +49,8 @@ class Row(msgspec.Struct, kw_only=True):
     updated_at: int = 0
     finished_at: int | None = None
     gap: bool = False
+    first: str = ""
+    """Hash of the run's first event; empty where its beginning is not there."""
     chunks: int = 0
     """In so many records of the table of events its events stand."""
     minutes: dict[int, list[float]] = msgspec.field(default_factory=dict)
@@ -125,6 +127,8 @@ def _step(row: Row, run: Run | None, event: RunEvent) -> Run | None:
             before = (0, 0, 0.0)
     if event.type == "run_started":
         row.started_at = event.at
+    if event.version == 1:
+        row.first = event.hash
     row.version = event.version
     row.updated_at = event.at
     _count(row, run, event, before)
@@ -236,7 +240,7 @@ def refused(outcome: Outcome) -> Row:
     )
 
 
-_OWN: Final = ("chunks", "minutes", "gap", "calls")
+_OWN: Final = ("chunks", "minutes", "gap", "first", "calls")
 
 
 def public(row: Row, *, complete: bool | None, quarantined: bool) -> dict[str, Any]:
