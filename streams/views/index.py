@@ -33,6 +33,7 @@ CREATE INDEX by_agent_status ON runs (agent, status, updated_at DESC, run_id);
 CREATE INDEX by_user ON runs (user_id, updated_at DESC, run_id);
 CREATE INDEX by_session ON runs (session_id, updated_at DESC, run_id);
 CREATE INDEX by_tenant ON runs (tenant, updated_at DESC, run_id);
+CREATE INDEX by_tenant_status ON runs (tenant, status, updated_at DESC, run_id);
 CREATE INDEX by_part ON runs (part);
 """
 _MOVING: Final = ("running", "compensating")

@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 
 const SPARE = 8;
+const FIRST = 100;
 
 export class Rows {
   /**
@@ -87,7 +88,9 @@ export class Rows {
       if (focused) element.querySelector("a")?.focus({ preventScroll: true });
       this.drawn.set(key, { element, index, item, height });
     }
-    if (last > this.items.length - 3 * SPARE) this.near?.();
+    // A page ahead of whoever scrolls: an end that is not reached does not move.
+    const ahead = this.items.length > FIRST ? FIRST : 3 * SPARE;
+    if (last > this.items.length - ahead) this.near?.();
   }
 
   offset() {

@@ -111,7 +111,7 @@ def _asked(data: Data, name: Words) -> str:
 
 def _decided(data: Data, name: Words) -> str:
     proof = data.get("verified")
-    proved = f" (proved by {_plain(proof)})" if proof and proof != "none" else ""
+    proved = f" (proved by {_plain(proof)})" if proof and proof != "none" else " (name not proved)"
     who = shown(data["approver"], 60)
     return f"{who} decided a{data['n']}: {_plain(data['decision'])}{_with(data.get('reason') or None)}{proved}"
 
