@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from perdure.schemas.canonical import parse
 from perdure.schemas.records import RunEvent, Verdict
 from perdure.streams.core.apply import fold
 from perdure.streams.views.access import Access, Rate
+from perdure.streams.views.api import requests
 from perdure.streams.views.projections.exact import SAFE
 
 from .histories import golden
@@ -451,3 +454,24 @@ def test_values_come_back_from_a_browser_as_they_went(value: Any) -> None:
         return abs(plain) if isinstance(plain, int) else 0
 
     assert largest(sent) <= SAFE
+
+
+def test_a_stranger_cannot_keep_the_loop_busy(
+    ann: httpx.Client, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(address, None) as stranger:
+        found = stranger.post("/api/login", json={"token": "x" * 5_000})
+        assert "4000 bytes" in error(found, 413)
+    parsed: list[str] = []
+
+    def noting(raw: bytes) -> Any:
+        parsed.append(threading.current_thread().name)
+        return parse(raw)
+
+    monkeypatch.setattr(requests, "parse", noting)
+    for size in (10, 100_000):
+        found = ann.post("/api/runs/r1/control", json={"by": "x" * size})
+        assert "leave by out" in error(found, 400)
+    small, large = parsed
+    assert not small.startswith("bodies")
+    assert large.startswith("bodies")

@@ -36,6 +36,8 @@ _KINDS: Final = {
     ".woff2": "font/woff2",
     ".json": "application/json",
 }
+_LOGIN_BYTES: Final = 4_000
+"""Anybody may send one."""
 _LOOK_SECONDS: Final = 2.0
 _COMMENT_SECONDS: Final = 15.0
 
@@ -112,7 +114,7 @@ class Site:
     # --- sign-in ----------------------------------------------------------------------------
 
     async def login(self, request: web.Request) -> web.Response:
-        token = (await body_of(request)).get("token")
+        token = (await body_of(request, _LOGIN_BYTES)).get("token")
         who = self._access.caller(token if isinstance(token, str) else None)
         if who is None:
             raise Problem(401, "bad_token", "that token is not known here")
