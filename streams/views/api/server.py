@@ -17,6 +17,7 @@ from ..answers import Answers
 from ..changes import Changes
 from ..ports import Door, Histories, Watch
 from .guard import Guard
+from .live import WRITE_SECONDS, Live
 from .measured import Answered, measured
 from .reads import Reads
 from .requests import MAX_BODY
@@ -40,6 +41,7 @@ class Parts:
     answered: Answered = lambda method, route, status, seconds: None
     hosts: frozenset[str] | None = None
     page: Path = PAGE
+    write_seconds: float = WRITE_SECONDS
 
 
 def application(parts: Parts) -> web.Application:
@@ -55,12 +57,11 @@ def application(parts: Parts) -> web.Application:
         parts.access,
         parts.histories,
         parts.watch,
-        parts.changes,
-        routing,
         parts.registry,
         parts.page,
     )
-    for part in (reads, writes, site):
+    live = Live(parts.histories, parts.changes, routing, parts.write_seconds)
+    for part in (reads, writes, live, site):
         part.add(app)
     app.on_startup.append(routing.start)
     app.on_cleanup.append(routing.stop)
@@ -75,7 +76,7 @@ def application(parts: Parts) -> web.Application:
         writes.close()
 
     async def end_streams(app: web.Application) -> None:
-        site.close_streams()
+        live.close()
 
     app.cleanup_ctx.append(background)
     app.on_shutdown.append(end_streams)
@@ -89,8 +90,6 @@ def probes(parts: Parts) -> web.Application:
         parts.access,
         parts.histories,
         parts.watch,
-        parts.changes,
-        Routing(parts.histories),
         parts.registry,
     )
     app.router.add_get("/live", site.live)

@@ -1,4 +1,4 @@
-"""The page, its sign-in, the live stream, health, metrics and the description of the API."""
+"""The page, its sign-in, health, metrics and the description of the API."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from aiohttp import ClientError, ClientTimeout, web
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ..access import Access
-from ..changes import Changes
 from ..ports import Histories, Watch
-from .guard import COOKIE, ROUTED, set_headers
+from .guard import COOKIE
 from .openapi import document
 from .requests import Problem, answer, body_of, checked, raw_answer, viewer
-from .routing import Routing
 
 log = logging.getLogger("perdure.views")
 
@@ -39,7 +37,6 @@ _KINDS: Final = {
 _LOGIN_BYTES: Final = 4_000
 """Anybody may send one."""
 _LOOK_SECONDS: Final = 2.0
-_COMMENT_SECONDS: Final = 15.0
 
 
 class Site:
@@ -48,16 +45,12 @@ class Site:
         access: Access,
         histories: Histories,
         watch: Watch,
-        changes: Changes,
-        routing: Routing,
         registry: CollectorRegistry,
         page: Path = PAGE,
     ) -> None:
         self._access = access
         self._histories = histories
         self._watch = watch
-        self._changes = changes
-        self._routing = routing
         self._registry = registry
         self._files = {
             path.name: path
@@ -66,7 +59,6 @@ class Site:
         }
         self._looked: tuple[float, dict[str, Any]] | None = None
         self._looking = asyncio.Lock()
-        self._streams: set[asyncio.Task[Any]] = set()
 
     def add(self, app: web.Application) -> None:
         app.router.add_get("/live", self.live)
@@ -76,7 +68,6 @@ class Site:
         app.router.add_post("/api/login", self.login)
         app.router.add_post("/api/logout", self.logout)
         app.router.add_get("/api/health", self.health)
-        app.router.add_get("/api/changes", self.stream)
         # Not one path for everything: a method that a path of the API does not take must be told.
         for path in ("/", "/{file}", "/page/{file}", "/runs/{run}", "/approvals/{run}/{approval}"):
             app.router.add_get(path, self.page)
@@ -129,71 +120,6 @@ class Site:
         response = answer({})
         response.del_cookie(COOKIE, path="/")
         return response
-
-    # --- live changes -----------------------------------------------------------------------
-
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        viewer(request)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        response.headers["X-Accel-Buffering"] = "no"
-        set_headers(response)
-        await response.prepare(request)
-        queue, missed = self._changes.join(request.headers.get("Last-Event-ID"))
-        task = asyncio.current_task()
-        assert task is not None
-        self._streams.add(task)
-        others: list[asyncio.Task[None]] = []
-        if ROUTED not in request.headers:
-            others = [
-                asyncio.ensure_future(self._follow(request, each, queue))
-                for each in self._histories.others()
-            ]
-        try:
-            await response.write(b"retry: 2000\n\n" + b"".join(missed))
-            while True:
-                try:
-                    made = await asyncio.wait_for(queue.get(), _COMMENT_SECONDS)
-                except TimeoutError:
-                    await response.write(b": still here\n\n")
-                    continue
-                if made is None:
-                    await response.write(self._changes.reset())
-                    break
-                await response.write(made)
-        except (ConnectionResetError, asyncio.CancelledError):
-            pass
-        finally:
-            self._changes.leave(queue)
-            self._streams.discard(task)
-            for each in others:
-                each.cancel()
-        return response
-
-    async def _follow(
-        self, request: web.Request, address: str, queue: asyncio.Queue[bytes | None]
-    ) -> None:
-        """Another process's changes into this reader's queue, without their ids: they resume here."""
-        headers = self._routing.headers(request)
-        while True:
-            try:
-                async with self._routing.session.get(
-                    f"{address}/api/changes", headers=headers, timeout=ClientTimeout(sock_read=60)
-                ) as found:
-                    held: list[bytes] = []
-                    async for line in found.content:
-                        if line.startswith((b"event: run", b"event: approval", b"data: ")):
-                            held.append(line)
-                        elif not line.strip():
-                            if len(held) == 2:
-                                queue.put_nowait(b"".join(held) + b"\n")
-                            held = []
-            except (ClientError, TimeoutError, OSError, ValueError):
-                pass
-            await asyncio.sleep(1)
-
-    def close_streams(self) -> None:
-        for task in list(self._streams):
-            task.cancel()
 
     # --- the page ---------------------------------------------------------------------------
 
