@@ -114,17 +114,23 @@ def cursor_of(place: tuple[int, str]) -> str:
 
 
 def place_of(request: web.Request) -> tuple[int, str] | None:
-    """Where the page before ended. Raises `Problem` (400)."""
+    """Where the page before ended: a time, and a run's id or a question's. Raises `Problem` (400)."""
     text = request.query.get("cursor")
     if not text:
         return None
     try:
         if len(text) > 1000:
             raise ValueError
-        at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        at, id_ = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if not isinstance(id_, str):
+            raise ValueError
         if isinstance(at, bool) or not isinstance(at, int) or abs(at) > 2**62:
             raise ValueError
-        return at, checked("run_id", run_id)
+        run_id, slash, question = id_.partition("/")
+        checked("run_id", run_id)
+        if slash:
+            checked("approval", question)
+        return at, id_
     except (ValueError, TypeError, RecursionError, Problem):
         raise bad("the cursor is none that was given here: start again without it") from None
 

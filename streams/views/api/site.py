@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,12 +47,17 @@ class Site:
         histories: Histories,
         watch: Watch,
         registry: CollectorRegistry,
+        board_read: Callable[[], bool],
+        *,
         page: Path = PAGE,
+        secure: bool = False,
     ) -> None:
         self._access = access
         self._histories = histories
         self._watch = watch
         self._registry = registry
+        self._board_read = board_read
+        self._secure = secure
         self._files = {
             path.name: path
             for path in (page.iterdir() if page.is_dir() else ())
@@ -78,8 +84,12 @@ class Site:
         return answer({"ok": True})
 
     async def ready(self, request: web.Request) -> web.Response:
-        ready = self._histories.ready()
+        ready = self._ready()
         return answer({"ok": ready, "views": self._histories.instances()}, 200 if ready else 503)
+
+    def _ready(self) -> bool:
+        """Runs, and open questions: an inbox that is still being read would look empty."""
+        return self._histories.ready() and self._board_read()
 
     async def metrics(self, request: web.Request) -> web.Response:
         loop = asyncio.get_running_loop()  # the lag is asked of Kafka, which may take seconds
@@ -96,7 +106,7 @@ class Site:
                 seen = await loop.run_in_executor(None, self._watch.look)
                 self._looked = (time.monotonic(), seen)
         shown = {
-            "ready": self._histories.ready(),
+            "ready": self._ready(),
             **self._looked[1],
             "views": self._histories.instances(),
         }
@@ -112,7 +122,12 @@ class Site:
         response = answer({"user": who.user, "roles": sorted(who.roles), "dev": who.dev})
         if isinstance(token, str) and not who.dev:
             response.set_cookie(
-                COOKIE, token, httponly=True, samesite="Strict", secure=request.secure, path="/"
+                COOKIE,
+                token,
+                httponly=True,
+                samesite="Strict",
+                secure=self._secure or request.secure,
+                path="/",
             )
         return response
 

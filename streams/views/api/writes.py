@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -31,6 +32,9 @@ _DECIDED: Final = frozenset(
     {"decision", "reason", "arguments", "answer", "budget", "digest", "request_id"}
 )
 _LONGEST_WAIT: Final = 30.0
+_WAITS: Final = 16
+WAITS_EACH: Final = 6
+"""A browser has six connections; one caller must not hold all the threads."""
 
 
 class Writes:
@@ -38,7 +42,8 @@ class Writes:
         self._door = door
         self._board = board
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="door")
-        self._waits = ThreadPoolExecutor(16, thread_name_prefix="verdicts")
+        self._waits = ThreadPoolExecutor(_WAITS, thread_name_prefix="verdicts")
+        self._waiting: Counter[str] = Counter()
 
     def close(self) -> None:
         for pool in (self._threads, self._waits):
@@ -109,15 +114,25 @@ class Writes:
         return answer({"request_id": request_id}, 202)
 
     async def verdict(self, request: web.Request) -> web.Response:
-        viewer(request)
+        who = viewer(request)
         run_id = in_path(request, "run_id", "run_id")
         request_id = request.match_info["request_id"]
         if len(request_id) > 500:
             raise bad("a request id has at most 500 characters")
         wait = _seconds(request.query.get("wait", "0"))
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._waits, lambda: self._door.verdict(run_id, request_id, wait)
-        )
+        if self._waiting[who.user] >= WAITS_EACH:
+            text = (
+                f"{who.user} waits for {WAITS_EACH} verdicts: ask again when one of them has come"
+            )
+            raise Problem(429, "too_many_waits", text)
+        self._waiting[who.user] += 1
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._waits, lambda: self._door.verdict(run_id, request_id, wait)
+            )
+        finally:
+            self._waiting[who.user] -= 1
+            self._waiting += Counter()  # forgets who waits for none
         if found is None:
             text = "no verdict on that request (yet): is an engine running? ask again with wait=10"
             raise Problem(404, "no_verdict", text)
