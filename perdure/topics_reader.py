@@ -102,10 +102,6 @@ class Scanner:
         once it is ``stopped``, whether anything came or not. Raises `NoTopic`, `Unreachable`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-
-        def over() -> bool:
-            return stopped() or (deadline is not None and time.monotonic() >= deadline)
-
         wait = _FOLLOW_MS if follow else _READ_MS
         consumer = Consumer({**self._conf, "fetch.wait.max.ms": str(wait)})
         try:
@@ -116,7 +112,7 @@ class Scanner:
                 numbers = range(count) if whole else [partition_of(run_id or "", count)]
                 spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
             consumer.assign(spots if since is None else self._since(consumer, spots, since))
-            yield from self._records(consumer, len(spots), follow, over)
+            yield from self._records(consumer, len(spots), follow, deadline, stopped)
         finally:
             consumer.close()
 
@@ -186,7 +182,12 @@ class Scanner:
             ) from error
 
     def _records(
-        self, consumer: Consumer, count: int, follow: bool, over: Callable[[], bool]
+        self,
+        consumer: Consumer,
+        count: int,
+        follow: bool,
+        deadline: float | None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Raw | None]:
         ended: set[tuple[str | None, int | None]] = set()
         heard = time.monotonic()
@@ -217,7 +218,7 @@ class Scanner:
                     f"Kafka at {self._conf['bootstrap.servers']} stopped answering while its topics "
                     f"were read: is it running? ({self._trouble or 'it says nothing'})"
                 )
-            if over():
+            if stopped() or (deadline is not None and time.monotonic() >= deadline):
                 return
 
 

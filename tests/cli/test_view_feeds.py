@@ -60,7 +60,7 @@ class Silent:
 def test_a_reader_looks_whether_it_is_to_stop_between_its_polls() -> None:
     consumer = Silent()
     scanner = Scanner({"bootstrap.servers": "h:1"}, "")
-    found = scanner._records(consumer, 1, True, lambda: consumer.polls >= 3)  # type: ignore[arg-type]
+    found = scanner._records(consumer, 1, True, None, lambda: consumer.polls >= 3)  # type: ignore[arg-type]
     assert list(found) == []
     assert consumer.polls == 3
 

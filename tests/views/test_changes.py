@@ -269,3 +269,23 @@ def test_a_caller_has_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatc
         until(lambda: made.changes.listeners() == 0)  # type: ignore[union-attr]
         with stream(me):
             pass
+
+
+def test_a_reader_that_is_gone_is_no_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def write(*given: Any) -> None:
+        raise ConnectionError("Connection lost")  # what a drain raises, no subclass of it
+
+    monkeypatch.setattr(live.Live, "_write", write)
+    statuses: list[int] = []
+    made = world()
+    made.parts = replace(
+        made.parts, answered=lambda method, route, status, seconds: statuses.append(status)
+    )
+    with made.served() as address, client(address) as me:
+        with pytest.raises(httpx.HTTPError):
+            me.get("/api/changes")
+        until(lambda: made.changes.listeners() == 0)  # type: ignore[union-attr]
+    assert 500 not in statuses
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
