@@ -17,10 +17,11 @@ import httpx
 import pytest
 from perdure.streams.views.access import Access
 from perdure.streams.views.api import live
+from perdure.streams.views.api.routing import Routing
 from perdure.streams.views.changes import AT_ONCE, WAITING, Changes
 
 from .histories import golden
-from .world import World, client, local
+from .world import DictTables, FakeHistories, World, client, local
 
 AT = 1_750_000_000_000
 
@@ -227,14 +228,22 @@ def test_rows_are_made_beside_the_loop_and_for_nobody_not_at_all() -> None:
 
 
 def test_whoever_tells_a_reader_that_does_not_read_is_bounded() -> None:
-    async def offer() -> list[bytes | None]:
+    async def told() -> list[bytes | None]:
         changes = Changes("e", lambda run_id: None, dict)
         queue, _ = await changes.join(None)
-        for _ in range(WAITING + 100):
+        of_others = live.Live(
+            FakeHistories(DictTables()), changes, Routing(FakeHistories(DictTables()))
+        )
+        for _ in range(WAITING // 2 + 100):
             changes.offer(queue, b"x")
+            of_others._heard([b"event: run\n", b"data: {}\n"], queue)
+        assert changes.listeners() == 0
         return [queue.get_nowait() for _ in range(queue.qsize())]
 
-    assert asyncio.run(offer()) == [b"x"] * WAITING + [None]
+    made = asyncio.run(told())
+    assert len(made) == WAITING + 1
+    assert made[:2] == [b"x", b"event: run\ndata: {}\n\n"]
+    assert made[-1] is None
 
 
 def test_a_reader_that_takes_nothing_is_cut_off_in_silence(
