@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -142,13 +142,18 @@ class Client:
                     return
 
     def verdict(
-        self, run_id: str, request_id: str, timeout: float = 30.0, since: int | None = None
+        self,
+        run_id: str,
+        request_id: str,
+        timeout: float = 30.0,
+        since: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> records.Verdict | None:
-        """The verdict on a request, or None if none came within ``timeout`` s.
+        """The verdict on a request, or None if none came within ``timeout`` s, or before it was ``stopped``.
 
         ``since`` (ms): when the request was made, or earlier; older verdicts are not looked through.
         """
-        return tables.verdict(self.reader, run_id, request_id, timeout, since)
+        return tables.verdict(self.reader, run_id, request_id, timeout, since, stopped)
 
     # --- look ---------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Apart from `perdure.reading`, which needs the core: a client imports this at onc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -80,7 +81,12 @@ def outcome(scanner: Scanner, run_id: str) -> Outcome | None:
 
 
 def verdict(
-    scanner: Scanner, run_id: str, request_id: str, timeout: float, since: int | None = None
+    scanner: Scanner,
+    run_id: str,
+    request_id: str,
+    timeout: float,
+    since: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Verdict | None:
     """The verdict on a request, or None if none came within ``timeout`` s.
 
@@ -88,7 +94,12 @@ def verdict(
     """
     wanted = run_id.encode()
     every = scanner.scan(
-        [topics.VERDICTS], run_id=run_id, follow=True, timeout=timeout, since=since
+        [topics.VERDICTS],
+        run_id=run_id,
+        follow=True,
+        timeout=timeout,
+        since=since,
+        stopped=stopped,
     )
     for raw in every:
         if raw is None or raw.key != wanted or raw.value is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,12 +93,13 @@ class Scanner:
         follow: bool = False,
         timeout: float | None = None,
         since: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Raw | None]:
         """Records in the order of each partition. None: all there was has been read; without
         ``follow`` that ends it, with it None comes again after each pause.
 
-        ``since`` (ms): not those that were written before it. It ends after ``timeout`` (seconds), whether anything came or not. Raises `NoTopic`,
-        `Unreachable`.
+        ``since`` (ms): not those that were written before it. It ends after ``timeout`` (seconds), or
+        once it is ``stopped``, whether anything came or not. Raises `NoTopic`, `Unreachable`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         wait = _FOLLOW_MS if follow else _READ_MS
@@ -111,7 +112,7 @@ class Scanner:
                 numbers = range(count) if whole else [partition_of(run_id or "", count)]
                 spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
             consumer.assign(spots if since is None else self._since(consumer, spots, since))
-            yield from self._records(consumer, len(spots), follow, deadline)
+            yield from self._records(consumer, len(spots), follow, deadline, stopped)
         finally:
             consumer.close()
 
@@ -181,7 +182,12 @@ class Scanner:
             ) from error
 
     def _records(
-        self, consumer: Consumer, count: int, follow: bool, deadline: float | None
+        self,
+        consumer: Consumer,
+        count: int,
+        follow: bool,
+        deadline: float | None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Raw | None]:
         ended: set[tuple[str | None, int | None]] = set()
         heard = time.monotonic()
@@ -212,7 +218,7 @@ class Scanner:
                     f"Kafka at {self._conf['bootstrap.servers']} stopped answering while its topics "
                     f"were read: is it running? ({self._trouble or 'it says nothing'})"
                 )
-            if deadline is not None and time.monotonic() >= deadline:
+            if stopped() or (deadline is not None and time.monotonic() >= deadline):
                 return
 
 

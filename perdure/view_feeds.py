@@ -14,6 +14,7 @@ from perdure.schemas import signing, topics
 from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import ApprovalDecision, ControlRequest, Task, Verdict
+from perdure.streams.runtime.processing import where
 from perdure.streams.views.board import Board
 from perdure.streams.views.index import Index
 from perdure.streams.views.ports import Unavailable
@@ -60,6 +61,8 @@ class Feed:
                 work()
             except (Unreachable, NoTopic, ClientError) as error:
                 log.warning("reading again in %g s: %s", _AGAIN_SECONDS, error)
+            except Exception as error:  # a thread that ends would leave the page as it is now
+                log.error("reading again in %g s: %s", _AGAIN_SECONDS, where(error))
             self._stopped.wait(_AGAIN_SECONDS)
 
     def _follow_board(self) -> None:
@@ -95,12 +98,17 @@ class ClientDoor:
     """The write path: the public topics, by the public client.
 
     ``key_of`` gives the file of the key that signs for an approver, and whether it may be the door's
-    own (an entry of the approvers' JWKS under each name it may sign for).
+    own (an entry of the approvers' JWKS under each name it may sign for); None: nothing signs.
     """
 
-    def __init__(self, client: Client, key_of: Callable[[str], tuple[Path, bool]]) -> None:
+    def __init__(self, client: Client, key_of: Callable[[str], tuple[Path, bool] | None]) -> None:
         self._client = client
         self._key_of = key_of
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Whoever waits for a verdict is told that there is none yet: a stop waits for nobody."""
+        self._stopped.set()
 
     def submit(self, task: Task) -> str:
         try:
@@ -123,12 +131,16 @@ class ClientDoor:
     def verdict(self, run_id: str, request_id: str, wait: float) -> Verdict | None:
         try:
             since = time.time_ns() // 1_000_000 - _VERDICT_AGE_MS
-            return self._client.verdict(run_id, request_id, max(wait, 0.5), since)
+            seconds, stopped = max(wait, 0.5), self._stopped.is_set
+            return self._client.verdict(run_id, request_id, seconds, since, stopped)
         except (NoTopic, Unreachable, ClientError) as error:
             raise Unavailable(str(error)) from error
 
     def _signed(self, decision: ApprovalDecision) -> ApprovalDecision:
-        path, doors_own = self._key_of(decision.approver)
+        found = self._key_of(decision.approver)
+        if found is None:
+            return decision
+        path, doors_own = found
         if decision.digest is None or not path.exists():
             if doors_own and not path.exists():
                 raise Unavailable(f"the door's signing key {path} is not there")

@@ -186,7 +186,11 @@ def views(
         Path | None, typer.Option("--tokens-file", help="who may call: see `perdure keys token`")
     ] = None,
     dev: Annotated[
-        bool, typer.Option("--dev", help="no tokens: whoever is on this machine has every role")
+        bool,
+        typer.Option(
+            "--dev",
+            help="no tokens: whoever is on this machine has every role; no key of theirs signs",
+        ),
     ] = False,
     person: Annotated[
         str | None,

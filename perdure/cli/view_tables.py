@@ -7,6 +7,7 @@ runs that are no more, and offsets that mean nothing.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,15 @@ def fits(directory: Path, ids: Mapping[str, str]) -> bool:
         return bool(json.loads((directory / _NOTE).read_text()) == ids)
     except (OSError, ValueError):
         return False
+
+
+def drop(directory: Path) -> None:
+    """All that lies there, but for the lock that this process holds."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != "lock":
+            path.unlink(missing_ok=True)
 
 
 def note(directory: Path, ids: Mapping[str, str]) -> None:

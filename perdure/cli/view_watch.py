@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from perdure.schemas import topics
+from perdure.streams.cluster.errors import ClusterError
 from perdure.streams.runtime.errors import KafkaUnreachable, Unanswered
 from perdure.streams.runtime.ports import Admin, Kafka
 from perdure.streams.views.ports import Unavailable
@@ -21,14 +22,15 @@ _VIEWS: Final = "views"
 
 
 class KafkaWatch:
-    """Of all processors, whoever runs them. ``letters``: how many dead letters there are."""
+    """Of all processors, whoever runs them. ``letters``: how many dead letters there are. ``queues``:
+    those there are now; whoever has a queue of their own wants to know that nobody serves it."""
 
     def __init__(
         self,
         kafka: Kafka,
         group_of: Callable[[str], str],
         letters: Callable[[], int],
-        queues: tuple[str, ...] = topics.QUEUES,
+        queues: Callable[[], Iterable[str]] = lambda: (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._kafka = kafka
@@ -36,23 +38,27 @@ class KafkaWatch:
         self._letters = letters
         self._now_ms = now_ms
         self._lock = threading.Lock()
+        self._group_of = group_of
+        self._queues = queues
         self._inputs = {
             topics.ENGINE: Input(group_of(topics.ENGINE), _ENGINE),
-            **{
-                topics.worker(queue): Input(
-                    group_of(topics.worker(queue)), (topics.commands(queue),)
-                )
-                for queue in queues
-            },
             _VIEWS: Input(group_of(topics.VIEWS), (topics.EVENTS, topics.OUTCOMES)),
         }
+        self._know(topics.QUEUES)
         self._backlog = Backlog(self._partitions, self._inputs, kafka)
+
+    def _know(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            name = topics.worker(queue)
+            if name not in self._inputs:
+                self._inputs[name] = Input(self._group_of(name), (topics.commands(queue),))
 
     def look(self) -> dict[str, Any]:
         try:
             with self._lock:
+                self._know(self._queues())
                 rows = self._backlog.ask()
-        except (KafkaUnreachable, Unanswered) as error:
+        except (KafkaUnreachable, Unanswered, ClusterError) as error:
             raise Unavailable(f"Kafka does not say how far the processors are: {error}") from error
         lag: dict[str, int] = {}
         processors = {name: {"behind": 0, "started": False} for name in self._inputs}
@@ -82,3 +88,9 @@ class KafkaWatch:
             self._admin = self._kafka.admin()
         counts = self._admin.partition_counts([*firsts.values()])
         return {name: range(counts.get(first, 0)) for name, first in firsts.items()}
+
+
+def queues_of(names: Iterable[str], prefix: str) -> list[str]:
+    """The queues among a cluster's topics."""
+    before = prefix + topics.commands("")
+    return sorted(name.removeprefix(before) for name in names if name.startswith(before))

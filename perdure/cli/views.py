@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import logging
 import re
-import shutil
 import signal
 import sys
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from perdure.settings import Settings
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perdure.streams.views.access import Caller
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_PORTS: Final = {"https": ":443", "http": ":80"}
 NEXT_PORTS: Final = 20
 """So many ports after a taken default one are tried by `perdure up`."""
 
@@ -38,7 +39,9 @@ def run_views(
     url: str | None = None,
     person: str | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C. Raises `DirectoryLocked`."""
+    from perdure.streams.runtime.directory_lock import DirectoryLock
+
     parent.follow()
     access_of = _access(settings, host, dev, person)
     logs.configure(settings, "views")
@@ -51,8 +54,12 @@ def run_views(
         "ignore", category=DeprecationWarning, module=r"(faust|mode|aiokafka)\b"
     )
     directory = settings.data_dir / "views" / settings.instance_id
-    partitions = _prepare(settings, directory, rebuild)
-    asyncio.run(_serve(settings, directory, partitions, host, port, access_of, url))
+    lock = DirectoryLock(directory)  # two of one name would write the same tables
+    try:
+        partitions = _prepare(settings, directory, rebuild)
+        asyncio.run(_serve(settings, directory, partitions, host, port, access_of, url, dev))
+    finally:
+        lock.release()
 
 
 def _access(settings: Settings, host: str, dev: bool, person: str | None) -> Any:
@@ -88,21 +95,25 @@ def _prepare(settings: Settings, directory: Path, rebuild: bool) -> int:
     from perdure.streams.cluster.anew import delete_topics, forget_group
     from perdure.streams.cluster.topics import ensure_topics
     from perdure.streams.runtime.kafka import ConfluentKafka
+    from perdure.streams.views.broker_settings import NotForViews, credentials
     from perdure.streams.views.faust_app import GROUP, TABLES
 
+    try:
+        credentials(settings.kafka)
+    except NotForViews as error:
+        leave(USAGE, str(error))
     conf, prefix = settings.client_conf(), settings.topic_prefix
     processors = (*topics.PROCESSORS, *TABLES)
     if rebuild:
         say("perdure views: the tables are made anew from agent.events")
         forget_group(conf, topics.group_id(prefix, GROUP))
         delete_topics(conf, [prefix + topics.changelog(name) for name in TABLES])
-        shutil.rmtree(directory, ignore_errors=True)
+        view_tables.drop(directory)
     ensure_topics(conf, prefix, settings.partitions, processors=processors)
     admin = ConfluentKafka(settings.runtime()).admin()
     ids = view_tables.ids_now(admin)
     if not view_tables.fits(directory, ids):
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True, exist_ok=True)
+        view_tables.drop(directory)
         view_tables.note(directory, ids)
     return admin.partition_counts([topics.EVENTS])[topics.EVENTS]
 
@@ -115,8 +126,10 @@ async def _serve(
     port: int,
     access: Any,
     url: str | None,
+    dev: bool,
 ) -> None:
     from perdure.schemas import topics
+    from perdure.streams.cluster.admin import Admin
     from perdure.streams.runtime.kafka import ConfluentKafka
     from perdure.streams.runtime.processing import where
     from perdure.streams.views.answers import Answers
@@ -133,7 +146,7 @@ async def _serve(
     from .backlog import Backlog, Input
     from .health import registry_of
     from .view_measures import families, http_seconds
-    from .view_watch import KafkaWatch
+    from .view_watch import KafkaWatch, queues_of
 
     index = Index()
     told: list[Changes] = []
@@ -166,22 +179,24 @@ async def _serve(
     told.append(Changes(uuid.uuid4().hex[:8], index.shown, answers.stats))
     feed = Feed(Scanner(settings.client_conf(), settings.topic_prefix), board, index)
 
-    def key_of(approver: str) -> tuple[Path, bool]:
-        from .keys import private_key_of
-
-        return private_key_of(settings, approver), settings.signing_key is not None
-
+    door = ClientDoor(client(settings), _keys(settings, dev))
     runtime = settings.runtime()
     kafka = ConfluentKafka(runtime)
     inputs = {GROUP: Input(runtime.group(GROUP), (topics.EVENTS, topics.OUTCOMES))}
     backlog = Backlog(lambda: {GROUP: app.held()}, inputs, kafka)
+    cluster = Admin(settings.client_conf(), timeout=5)
+
+    def queues() -> list[str]:
+        return queues_of(cluster.metadata().topics, settings.topic_prefix)
+
+    urls = [each for each in (settings.page_url, url) if each is not None and not dev]
     http = http_seconds()
     measures = families(index, app.projector, histories, http, told[0].listeners)
     parts = Parts(
         answers=answers,
         histories=histories,
-        door=ClientDoor(client(settings), key_of),
-        watch=KafkaWatch(kafka, runtime.group, lambda: feed.letters),
+        door=door,
+        watch=KafkaWatch(kafka, runtime.group, lambda: feed.letters, queues),
         changes=told[0],
         access=access,
         registry=registry_of(measures, backlog),
@@ -189,7 +204,9 @@ async def _serve(
             seconds, (method, route, str(status))
         ),
         # A page of another host must not reach a server that trusts everybody on this machine.
-        hosts=LOOPBACK if host in LOOPBACK else None,
+        hosts=LOOPBACK | hosts_of(urls) if host in LOOPBACK else None,
+        origins=origins_of(urls),
+        secure=bool(urls) and (settings.page_url or "").lower().startswith("https:"),
     )
     server = Server(parts, listening.socket)
     metrics = None
@@ -211,6 +228,7 @@ async def _serve(
     failed = await _until(stop, app)
     say(f"views {settings.instance_id}: stopping")
     feed.stop()
+    door.stop()
     await server.stop()
     if metrics is not None:
         await metrics.stop()
@@ -218,6 +236,18 @@ async def _serve(
     if failed:
         leave(FAILED, f"the views have ended ({where(app.failure)}): see their log")
     sys.stderr.flush()
+
+
+def _keys(settings: Settings, dev: bool) -> Callable[[str], tuple[Path, bool] | None]:
+    """Which key signs for whom. Where nobody shows who they are (`--dev`), no person's own key does."""
+    from .keys import private_key_of
+
+    doors_own = settings.signing_key is not None
+
+    def key_of(approver: str) -> tuple[Path, bool] | None:
+        return None if dev and not doors_own else (private_key_of(settings, approver), doors_own)
+
+    return key_of
 
 
 async def _until(stop: asyncio.Event, app: Any) -> bool:
@@ -228,6 +258,21 @@ async def _until(stop: asyncio.Event, app: Any) -> bool:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.5)
     return False
+
+
+def hosts_of(urls: Iterable[str]) -> frozenset[str]:
+    """The names in them: a proxy in front hands on the one that people call."""
+    return frozenset(name for each in urls if (name := urlsplit(each).hostname))
+
+
+def origins_of(urls: Iterable[str]) -> frozenset[str]:
+    """As browsers write them: no path, and no port that goes without saying."""
+    found = []
+    for each in urls:
+        scheme, _, place = each.lower().partition("://")
+        place = place.partition("/")[0]
+        found.append(f"{scheme}://{place.removesuffix(_PORTS.get(scheme, ''))}")
+    return frozenset(found)
 
 
 def _address(host: str) -> str:

@@ -51,6 +51,9 @@ def grants(prefix: str, queues: Iterable[str] = table.QUEUES) -> list[Grant]:
         *_topics("views", "Read", prefix, (*_PUBLIC, table.CATALOG, table.BREAKERS)),
         *_topics("views", "Write", prefix, (table.TASKS, table.APPROVALS, table.CONTROL)),
         *_topics("views", "Read", prefix, (table.DEAD_LETTERS, table.changelog(table.ENGINE))),
+        # What waits on the inputs of the others, and how long: the page's health.
+        *_topics("views", "Read", prefix, _INPUTS),
+        Grant("views", ("Read",), "topic", (prefix + table.commands(""),), prefixed=True),
         *_topics("views", "Write", prefix, map(table.changelog, table.VIEW_TABLES)),
         *_topics("views", "Read", prefix, map(table.changelog, table.VIEW_TABLES)),
         Grant("views", ("Create", "Delete"), "topic", (prefix + "agent.views.",), prefixed=True),
@@ -68,14 +71,8 @@ def grants(prefix: str, queues: Iterable[str] = table.QUEUES) -> list[Grant]:
     ]
 
 
-_ENGINE_READS = (
-    table.TASKS,
-    table.RESULTS,
-    table.APPROVALS,
-    table.CONTROL,
-    table.FORWARDED,
-    table.CATALOG,
-)
+_INPUTS = (table.TASKS, table.RESULTS, table.APPROVALS, table.CONTROL, table.FORWARDED)
+_ENGINE_READS = (*_INPUTS, table.CATALOG)
 _ENGINE_WRITES = (
     table.EVENTS,
     table.VERDICTS,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,9 @@ CREATE INDEX by_tenant ON runs (tenant, updated_at DESC, run_id);
 CREATE INDEX by_tenant_status ON runs (tenant, status, updated_at DESC, run_id);
 CREATE INDEX by_part ON runs (part);
 """
+CHUNK: Final = 500
+_PUT: Final = "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_OPEN: Final = ("running", "waiting_approval", "compensating")
 _MOVING: Final = ("running", "compensating")
 _FEW: Final = 1_000
 """So many runs that fit a free text are taken in one look through the titles."""
@@ -74,30 +78,29 @@ class Index:
         self._db.executescript(_SCHEMA)
         self._lock = threading.Lock()
         self._minutes: dict[int, list[float]] = {}
+        self._newest = 0
+        self._waiting: dict[str, int] = {}
         self._calls: dict[str, list[int]] = {}
         self._last: dict[str, tuple[int, int]] = {}
 
     # --- written by the projection ----------------------------------------------------------
 
     def put(self, part: int, changed: Iterable[Row]) -> None:
-        """Rows of a partition, in place of what was known of these runs."""
-        with self._lock:
-            self._db.execute("BEGIN")
-            for row in changed:
-                old = self._row(row.run_id)
-                if old is not None:
-                    self._count(old, -1)
-                self._count(row, 1)
-                until = max((w.get("until") or 0 for w in row.waiting_for), default=0)
-                self._db.execute(
-                    "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                    (
-                        row.run_id, part, row.version, row.agent, row.user_id, row.session_id,
-                        row.tenant, row.status, row.paused, row.updated_at, until,
-                        row.title.lower(), msgspec.msgpack.encode(row),
-                    ),
-                )  # fmt: skip
-            self._db.execute("COMMIT")
+        """Rows of a partition, in place of what was known of these runs. The lock is given back in
+        between: whoever asks meanwhile does not wait for all of them."""
+        rest = iter(changed)
+        while chunk := list(islice(rest, CHUNK)):
+            made = [(row, _columns(part, row)) for row in chunk]
+            with self._lock:
+                self._db.execute("BEGIN")
+                for row, columns in made:
+                    old = self._row(row.run_id)
+                    if old is not None:
+                        self._count(old, -1)
+                    self._count(row, 1)
+                    self._db.execute(_PUT, columns)
+                self._db.execute("COMMIT")
+            time.sleep(0)
 
     def put_outcome(self, part: int, run_id: str, outcome: Outcome | None) -> Row | None:
         """How a run ended (None: it goes on); the row of a task that never became a run, if it is one."""
@@ -118,13 +121,27 @@ class Index:
 
     def keep_partitions(self, parts: Iterable[int]) -> None:
         """Forget the runs of every other partition: another process shows them now."""
-        kept = ",".join(str(int(part)) for part in parts) or "-1"
+        kept = {int(part) for part in parts}
         with self._lock:
-            gone = self._db.execute(f"SELECT row FROM runs WHERE part NOT IN ({kept})").fetchall()
-            for (raw,) in gone:
+            known = self._db.execute("SELECT DISTINCT part FROM runs").fetchall()
+            marks = ",".join(map(str, kept)) or "-1"
+            self._db.execute(f"DELETE FROM outcomes WHERE part NOT IN ({marks})")
+        for part in {int(found) for (found,) in known} - kept:
+            while self._forget(part):
+                time.sleep(0)
+
+    def _forget(self, part: int) -> bool:
+        """Some runs of a partition; whether there were any."""
+        with self._lock:
+            gone = self._db.execute(
+                "SELECT run_id, row FROM runs WHERE part = ? LIMIT ?", (part, CHUNK)
+            ).fetchall()
+            self._db.execute("BEGIN")
+            for run_id, raw in gone:
                 self._count(_decode(raw), -1)
-            for table in ("runs", "outcomes"):
-                self._db.execute(f"DELETE FROM {table} WHERE part NOT IN ({kept})")
+                self._db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+            self._db.execute("COMMIT")
+        return bool(gone)
 
     def quarantine(self, run_id: str, is_so: bool) -> None:
         with self._lock:
@@ -138,18 +155,36 @@ class Index:
         return None if found is None else _decode(found[0])
 
     def _count(self, row: Row, sign: int) -> None:
-        for minute, counts in row.minutes.items():
-            known = self._minutes.setdefault(minute, [0.0] * 6)
-            for place, value in enumerate(counts):
-                known[place] += sign * value
-            if not any(abs(value) > 1e-9 for value in known):
-                del self._minutes[minute]
+        self._count_minutes(row, sign)
+        if row.status in _OPEN and _busy_until(row) > 0:
+            for each in row.waiting_for:
+                kind = each["kind"]
+                self._waiting[kind] = self._waiting.get(kind, 0) + sign
+                if not self._waiting[kind]:
+                    del self._waiting[kind]
         for tool, (calls, failures, at, failed) in row.calls.items():
             sums = self._calls.setdefault(tool, [0, 0])
             sums[0] += sign * calls
             sums[1] += sign * failures
             if at >= self._last.get(tool, (0, 0))[0]:
                 self._last[tool] = (at, failed)
+
+    def _count_minutes(self, row: Row, sign: int) -> None:
+        """Those that may still be shown: the running one and the hour before, and as many more."""
+        now = now_ms() // rows.MINUTE_MS
+        self._newest = max(self._newest, *(m for m in row.minutes if m <= now), 0)
+        oldest = self._newest - 2 * rows.MINUTES_KEPT
+        for minute, counts in row.minutes.items():
+            if minute < oldest:
+                continue
+            known = self._minutes.setdefault(minute, [0.0] * 6)
+            for place, value in enumerate(counts):
+                known[place] += sign * value
+            if not any(abs(value) > 1e-9 for value in known):
+                del self._minutes[minute]
+        if len(self._minutes) > 4 * rows.MINUTES_KEPT:
+            for minute in [each for each in self._minutes if each < oldest]:
+                del self._minutes[minute]
 
     # --- read by the API --------------------------------------------------------------------
 
@@ -256,16 +291,8 @@ class Index:
 
     def waiting(self) -> dict[str, int]:
         """What runs wait for that no open question says: backoffs, breakers, models, by kind."""
-        found: dict[str, int] = {}
         with self._lock:
-            raws = self._db.execute(
-                "SELECT row FROM runs WHERE busy_until > 0 AND status IN"
-                " ('running', 'waiting_approval', 'compensating')"
-            ).fetchall()
-        for (raw,) in raws:
-            for each in _decode(raw).waiting_for:
-                found[each["kind"]] = found.get(each["kind"], 0) + 1
-        return found
+            return dict(self._waiting)
 
     def size(self) -> int:
         with self._lock:
@@ -285,6 +312,17 @@ def _decode(raw: bytes) -> Row:
 
 def _is_after(place: tuple[int, str], last: tuple[int, str] | None) -> bool:
     return last is None or (-place[0], place[1]) > (-last[0], last[1])
+
+
+def _busy_until(row: Row) -> int:
+    return max((each.get("until") or 0 for each in row.waiting_for), default=0)
+
+
+def _columns(part: int, row: Row) -> tuple[Any, ...]:
+    return (
+        row.run_id, part, row.version, row.agent, row.user_id, row.session_id, row.tenant, row.status,
+        row.paused, row.updated_at, _busy_until(row), row.title.lower(), msgspec.msgpack.encode(row),
+    )  # fmt: skip
 
 
 def _conditions(query: Query, now: int) -> tuple[list[str], list[Any]]:

@@ -9,7 +9,7 @@ from perdure.streams.runtime.errors import Unanswered
 from perdure.streams.runtime.ports import Position
 from perdure.streams.views.ports import Unavailable
 
-from perdure.cli.view_watch import KafkaWatch
+from perdure.cli.view_watch import KafkaWatch, queues_of
 from tests.cli.test_metrics import RESULTS, TASKS, Kafka
 
 
@@ -36,6 +36,16 @@ def test_what_waits_and_how_long_the_oldest_task_has_waited() -> None:
     assert found["dead_letters"] == 3
     kafka.committed_offsets = {TASKS: Position(10), RESULTS: Position(10)}
     assert seen.look()["oldest_task_age_seconds"] == 0.0
+
+
+def test_a_queue_of_the_users_own_is_seen_as_soon_as_it_is_there() -> None:
+    names = ["p.agent.tasks", "p.agent.commands.tools", "agent.commands.other"]
+    seen = KafkaWatch(Deployment(), "perdure.{}".format, lambda: 0, lambda: queues_of(names, "p."))  # type: ignore[arg-type]
+    assert "worker.gpu" not in seen.look()["processors"]
+    names.append("p.agent.commands.gpu")
+    assert set(seen.look()["processors"]) == {
+        "engine", "views", "worker.tools", "worker.models", "worker.gpu",
+    }  # fmt: skip
 
 
 def test_an_age_that_cannot_be_read_is_not_made_up() -> None:

@@ -21,7 +21,7 @@ def test_only_the_engine_states_facts() -> None:
     for topic in (table.EVENTS, table.OUTCOMES, table.VERDICTS, table.PENDING, table.FORWARDED):
         assert roles("Write", topic) == {"engine"}, topic
     assert roles("Write", table.commands("tools")) == {"engine"}
-    assert roles("Read", table.FORWARDED) == {"engine"}
+    assert roles("Read", table.FORWARDED) == {"engine", "views"}
 
 
 def test_connectors_answer_and_people_ask() -> None:
@@ -29,6 +29,13 @@ def test_connectors_answer_and_people_ask() -> None:
     assert roles("Write", table.APPROVALS) == {"approver", "views"}
     assert roles("Write", table.TASKS) == {"submitter", "views"}
     assert roles("Read", table.commands("tools")) == {"worker"}
+
+
+def test_the_views_may_look_at_what_waits_for_the_others() -> None:
+    for topic in (table.TASKS, table.RESULTS, table.APPROVALS, table.CONTROL):
+        assert roles("Read", topic) == {"engine", "views"}, topic
+    looks = [g for g in grants("p.", ()) if g.role == "views" and g.prefixed]
+    assert any("Read" in g.operations and g.names == ("p.agent.commands.",) for g in looks)
 
 
 def test_a_changelog_is_its_processors_own() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from perdure.schemas import topics
+from perdure.schemas.canonical import parse
 from perdure.schemas.records import RunEvent, Verdict
 from perdure.streams.core.apply import fold
 from perdure.streams.views import index
 from perdure.streams.views.access import Access, Rate
+from perdure.streams.views.api import requests, writes
 from perdure.streams.views.projections.exact import SAFE
 
 from .histories import golden
@@ -206,6 +213,21 @@ def test_one_event_whole_and_a_missing_one(ann: httpx.Client) -> None:
     assert error(ann.get("/api/runs/big/events/x"), 400)
 
 
+def test_an_approver_may_uncover_and_it_is_noted_at_every_level(
+    bob: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = logging.getLogger("perdure")
+    before = ours.level
+    ours.setLevel(logging.CRITICAL)
+    try:
+        get(bob, "/api/runs/big/events/1", uncover=1)
+    finally:
+        ours.setLevel(before)
+    assert [each.getMessage() for each in caplog.records if each.name == "perdure.audit"] == [
+        "audit: bob uncovers event 1 of run big"
+    ]
+
+
 def test_a_run_first_seen_in_the_middle_is_shown_as_far_as_it_is_known(ann: httpx.Client) -> None:
     found = get(ann, "/api/runs/middle")["run"]
     assert (found["incomplete"], found["status"], found["plan"]) == (True, "done", None)
@@ -321,6 +343,34 @@ def test_a_verdict_is_given_or_not_there_yet(world: World, ann: httpx.Client) ->
 # --- who may ---------------------------------------------------------------------------------
 
 
+def test_one_caller_does_not_hold_all_the_waits(
+    world: World, ann: httpx.Client, bob: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, over = threading.Semaphore(0), threading.Event()
+
+    def waits(run_id: str, request_id: str, wait: float) -> None:
+        if run_id == "slow":
+            began.release()
+            over.wait(10)
+
+    monkeypatch.setattr(world.door, "verdict", waits)
+    asking = [
+        threading.Thread(target=ann.get, args=["/api/verdicts/slow/q1?wait=9"])
+        for _ in range(writes.WAITS_EACH + 12)
+    ]
+    for each in asking:
+        each.start()
+    try:
+        assert all(began.acquire(timeout=10) for _ in range(writes.WAITS_EACH))
+        assert "ask again" in error(ann.get("/api/verdicts/slow/q1?wait=0"), 404)
+        assert error(bob.get("/api/verdicts/r1/q1?wait=9"), 404)
+        assert not began.acquire(blocking=False)
+    finally:
+        over.set()
+        for each in asking:
+            each.join()
+
+
 def test_roles(address: str) -> None:
     with client(address, EVE) as eve, client(address, BOB) as bob, client(address, None) as nobody:
         assert get(eve, "/api/me") == {"user": "eve", "roles": ["viewer"], "dev": False}
@@ -333,7 +383,7 @@ def test_roles(address: str) -> None:
             (bob, "/api/tasks", {"agent": "a"}),
         ):
             assert "role" in error(who.post(path, json=body), 403)
-        assert "role operator" in error(eve.get("/api/runs/big/events/1?uncover=1"), 403)
+        assert "role approver" in error(eve.get("/api/runs/big/events/1?uncover=1"), 403)
         for path in ("/api/me", "/api/runs", "/api/changes", "/api/health", "/api/nothing"):
             assert error(nobody.get(path), 401)
         assert error(nobody.post(decide[0], json=decide[1]), 401)
@@ -363,6 +413,50 @@ def test_a_cookie_signs_in_and_writes_only_from_the_page_itself(world: World, ad
 
 def test_another_hosts_name_is_refused(ann: httpx.Client) -> None:
     assert error(ann.get("/api/me", headers={"Host": "evil.example"}), 400)
+
+
+def test_a_proxy_with_tls_in_front_on_the_same_machine(tmp_path: Path) -> None:
+    world = World(access(tmp_path / "tokens.jsonl"))
+    names = frozenset({"127.0.0.1", "runs.example"})
+    page = frozenset({"https://runs.example"})
+    world.parts = replace(world.parts, hosts=names, origins=page, secure=True)
+    with world.served() as address, client(address, None) as me:
+        given = {"Host": "runs.example"}
+        cookie = me.post("/api/login", json={"token": ANN}, headers=given).headers["set-cookie"]
+        assert "Secure" in cookie
+        # as a proxy asks that puts its own name for the one that was called
+        sent = {"Cookie": cookie.partition(";")[0], "Origin": "https://runs.example"}
+        body = {"agent": "demo", "input": "x"}
+        assert me.post("/api/tasks", json=body, headers=sent).status_code == 202
+        sent["Origin"] = "https://other.example"
+        assert error(me.post("/api/tasks", json=body, headers=sent), 403)
+
+
+def test_it_is_not_ready_before_the_open_questions_are_read(world: World, address: str) -> None:
+    world.board.caught_up.clear()
+    try:
+        with client(address, None) as me:
+            assert me.get("/ready").status_code == 503
+    finally:
+        world.board.caught_up.set()
+
+
+def test_questions_of_the_longest_ids_have_pages_too(world: World, ann: httpx.Client) -> None:
+    for n in (1, 2):
+        run_id = f"{n}~~" + "x" * 197
+        world.ask(approval_id=f"{run_id}/a{n}", run_id=run_id, expires_at=5 + n, kind="budget")
+    try:
+        seen = []
+        cursor = ""
+        while cursor is not None:
+            page = get(ann, "/api/approvals", kind="budget", limit=1, cursor=cursor)
+            seen += [each["approval_id"][:3] for each in page["approvals"]]
+            cursor = page["next"]
+        assert seen == ["1~~", "2~~"]
+    finally:
+        for asked in world.board.questions():
+            if asked.kind == "budget":
+                world.board.take(topics.PENDING, asked.approval_id.encode(), None)
 
 
 def test_the_local_user_needs_no_token() -> None:
@@ -492,3 +586,24 @@ def test_values_come_back_from_a_browser_as_they_went(value: Any) -> None:
         return abs(plain) if isinstance(plain, int) else 0
 
     assert largest(sent) <= SAFE
+
+
+def test_a_stranger_cannot_keep_the_loop_busy(
+    ann: httpx.Client, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(address, None) as stranger:
+        found = stranger.post("/api/login", json={"token": "x" * 5_000})
+        assert "4000 bytes" in error(found, 413)
+    parsed: list[str] = []
+
+    def noting(raw: bytes) -> Any:
+        parsed.append(threading.current_thread().name)
+        return parse(raw)
+
+    monkeypatch.setattr(requests, "parse", noting)
+    for size in (10, 100_000):
+        found = ann.post("/api/runs/r1/control", json={"by": "x" * size})
+        assert "leave by out" in error(found, 400)
+    small, large = parsed
+    assert not small.startswith("bodies")
+    assert large.startswith("bodies")

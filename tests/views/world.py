@@ -154,6 +154,7 @@ class World:
         self.door = FakeDoor()
         self.changes: Changes | None = None
         self.board = Board(self._asked)
+        self.board.caught_up.set()
         answers = Answers(self.index, self.histories, self.board)
         self.changes = Changes("e", self.index.shown, answers.stats)
         self.parts = Parts(

@@ -43,22 +43,33 @@ def token_of(request: web.Request) -> str | None:
     return request.cookies.get(COOKIE)
 
 
-def _same_origin(request: web.Request) -> bool:
-    """A cookie is sent by any page of the world; only ours may write with it."""
+def _same_origin(request: web.Request, origins: frozenset[str]) -> bool:
+    """A cookie is sent by any page of the world; only ours may write with it. A proxy in front may call
+    us by another name than people call it."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")
     origin = request.headers.get("Origin")
-    return origin is None or origin.split("://", 1)[-1] == request.headers.get("Host", "")
+    if origin is None or origin in origins:
+        return True
+    return origin.split("://", 1)[-1] == request.headers.get("Host", "")
 
 
 class Guard:
-    """``hosts``: names under which we are called; others are refused (DNS rebinding), None: any."""
+    """``hosts``: names under which we are called; others are refused (DNS rebinding), None: any.
+    ``origins``: where our page may be served from besides."""
 
-    def __init__(self, access: Access, rate: Rate, hosts: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        rate: Rate,
+        hosts: frozenset[str] | None = None,
+        origins: frozenset[str] = frozenset(),
+    ) -> None:
         self._access = access
         self._rate = rate
         self._hosts = hosts
+        self._origins = origins
 
     def middleware(self) -> Any:
         @web.middleware
@@ -90,7 +101,9 @@ class Guard:
         host = request.host.rsplit(":", 1)[0].strip("[]").lower()
         if self._hosts is not None and host not in self._hosts:
             raise Problem(
-                400, "bad_host", "call this address by the name it is served under (--host)"
+                400,
+                "bad_host",
+                "call this address by the name it is served under (--host, page_url or --url)",
             )
         path = request.path
         who = self._access.caller(token_of(request))
@@ -107,7 +120,9 @@ class Guard:
                 )
             request[CALLER] = who
         if request.method not in ("GET", "HEAD", "OPTIONS"):
-            if request.headers.get("Authorization") is None and not _same_origin(request):
+            if request.headers.get("Authorization") is None and not _same_origin(
+                request, self._origins
+            ):
                 raise Problem(403, "other_origin", "only this page may write with the cookie")
             length = request.content_length
             if length is not None and length > MAX_BODY:

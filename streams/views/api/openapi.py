@@ -184,7 +184,7 @@ def _paths() -> dict[str, Any]:
         f"{run}/events/{{version}}": _get(
             "One event whole", _FREE, _RUN_ID,
             {"name": "version", "in": "path", "required": True, "schema": _whole(1, 10**14)},
-            _query("uncover", _FLAG, "sensitive values too; role operator, audited"),
+            _query("uncover", _FLAG, "sensitive values too; role approver, audited"),
         ),
         f"{run}/control": _post("Cancel, pause, resume, ...", _CONTROL, _object(request_id=_TEXT), _RUN_ID),
         "/api/approvals": _get(

@@ -17,6 +17,7 @@ from ..index import Query
 from .requests import (
     Problem,
     answer,
+    approver,
     bad,
     checked,
     cursor_of,
@@ -24,7 +25,6 @@ from .requests import (
     flag,
     in_path,
     number,
-    operator,
     place_of,
     raw_answer,
     viewer,
@@ -32,7 +32,8 @@ from .requests import (
 )
 from .routing import Routing
 
-log = logging.getLogger("perdure.views")
+audit = logging.getLogger("perdure.audit")
+audit.setLevel(logging.INFO)  # its own, so that no --log-level silences it
 T = TypeVar("T")
 _STATUSES: Final = ("running", "waiting_approval", "compensating", "done", "failed", "cancelled")
 _TIME: Final = 10**15
@@ -167,9 +168,9 @@ class Reads:
             raise bad("a version is a whole number from 1")
         uncover = flag(request, "uncover")
         if uncover:
-            operator(request)
+            approver(request)
             run_id = in_path(request, "run_id", "run_id")
-            log.warning("audit: %s uncovers event %s of run %s", who.user, text, run_id)
+            audit.warning("audit: %s uncovers event %s of run %s", who.user, text, run_id)
         return await self._of_run(
             request,
             lambda run_id: self._answers.event(run_id, int(text), uncover=uncover),
@@ -184,14 +185,14 @@ class Reads:
             found = [asked for asked in found if wanted in asked.approvers or not asked.approvers]
         limit = number(request, "limit", 50, 1, 200) or 50
         place = place_of(request)
-        left = [a for a in found if place is None or (a.expires_at, a.approval_id) > _spot(place)]
+        left = [a for a in found if place is None or (a.expires_at, a.approval_id) > place]
         page = left[:limit]
         shown = [
             {**self._answers.shown(asked), "may_decide": may_decide(asked, who)} for asked in page
         ]
         last = None
         if len(left) > limit:
-            last = cursor_of((page[-1].expires_at, page[-1].approval_id.replace("/", "~~")))
+            last = cursor_of((page[-1].expires_at, page[-1].approval_id))
         return answer({"approvals": shown, "next": last, "total": len(found)})
 
     async def approval(self, request: web.Request) -> web.StreamResponse:
@@ -250,10 +251,6 @@ class Reads:
             for name in ("stuck", "quarantined"):
                 made[name] += there[name]
         return answer(made)
-
-
-def _spot(place: tuple[int, str]) -> tuple[int, str]:
-    return place[0], place[1].replace("~~", "/")
 
 
 def _encoded(found: dict[str, Any] | None) -> bytes | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -21,6 +23,9 @@ from ..projections.exact import NotExact, inward, outward
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_BODY: Final = 4_000_000
+_SMALL: Final = 64_000
+"""A larger body is parsed beside the loop, which answers everybody else meanwhile."""
+_parsing: Final = ThreadPoolExecutor(2, thread_name_prefix="bodies")
 CALLER: Final = web.RequestKey("caller", Caller)
 _json = msgspec.json.Encoder()
 
@@ -109,30 +114,42 @@ def cursor_of(place: tuple[int, str]) -> str:
 
 
 def place_of(request: web.Request) -> tuple[int, str] | None:
-    """Where the page before ended. Raises `Problem` (400)."""
+    """Where the page before ended: a time, and a run's id or a question's. Raises `Problem` (400)."""
     text = request.query.get("cursor")
     if not text:
         return None
     try:
         if len(text) > 1000:
             raise ValueError
-        at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        at, id_ = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if not isinstance(id_, str):
+            raise ValueError
         if isinstance(at, bool) or not isinstance(at, int) or abs(at) > 2**62:
             raise ValueError
-        return at, checked("run_id", run_id)
+        run_id, slash, question = id_.partition("/")
+        checked("run_id", run_id)
+        if slash:
+            checked("approval", question)
+        return at, id_
     except (ValueError, TypeError, RecursionError, Problem):
         raise bad("the cursor is none that was given here: start again without it") from None
 
 
-async def body_of(request: web.Request) -> dict[str, Any]:
+async def body_of(request: web.Request, most: int = MAX_BODY) -> dict[str, Any]:
     """The JSON object that was sent. Raises `Problem` (400, 413, 415)."""
     if request.content_type != "application/json":
         raise Problem(415, "not_json", "send JSON, with Content-Type: application/json")
-    raw = await request.content.read(MAX_BODY + 1) if request.can_read_body else b""
-    while len(raw) <= MAX_BODY and not request.content.at_eof():
-        raw += await request.content.read(MAX_BODY + 1 - len(raw))
-    if len(raw) > MAX_BODY:
-        raise Problem(413, "too_large", f"at most {MAX_BODY} bytes are taken")
+    raw = await request.content.read(most + 1) if request.can_read_body else b""
+    while len(raw) <= most and not request.content.at_eof():
+        raw += await request.content.read(most + 1 - len(raw))
+    if len(raw) > most:
+        raise Problem(413, "too_large", f"at most {most} bytes are taken")
+    if len(raw) <= _SMALL:
+        return _object(raw)
+    return await asyncio.get_running_loop().run_in_executor(_parsing, _object, raw)
+
+
+def _object(raw: bytes) -> dict[str, Any]:
     try:
         value = inward(parse(raw))
     except (RecordError, NotExact) as error:

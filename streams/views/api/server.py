@@ -17,6 +17,7 @@ from ..answers import Answers
 from ..changes import Changes
 from ..ports import Door, Histories, Watch
 from .guard import Guard
+from .live import WRITE_SECONDS, Live
 from .measured import Answered, measured
 from .reads import Reads
 from .requests import MAX_BODY
@@ -27,7 +28,8 @@ from .writes import Writes
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a server is made of. ``hosts``: see `Guard`."""
+    """What a server is made of. ``hosts``, ``origins``: see `Guard`. ``secure``: people reach the page
+    over TLS, so its cookie goes nowhere else."""
 
     answers: Answers
     histories: Histories
@@ -39,28 +41,24 @@ class Parts:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     answered: Answered = lambda method, route, status, seconds: None
     hosts: frozenset[str] | None = None
+    origins: frozenset[str] = frozenset()
+    secure: bool = False
     page: Path = PAGE
+    write_seconds: float = WRITE_SECONDS
 
 
 def application(parts: Parts) -> web.Application:
     """The application; its background tasks run from start to clean-up."""
-    guard = Guard(parts.access, parts.rate, parts.hosts)
+    guard = Guard(parts.access, parts.rate, parts.hosts, parts.origins)
     app = web.Application(
         middlewares=[measured(parts.answered), guard.middleware()], client_max_size=MAX_BODY + 1
     )
     routing = Routing(parts.histories)
     reads = Reads(parts.answers, routing)
     writes = Writes(parts.door, parts.answers.board)
-    site = Site(
-        parts.access,
-        parts.histories,
-        parts.watch,
-        parts.changes,
-        routing,
-        parts.registry,
-        parts.page,
-    )
-    for part in (reads, writes, site):
+    site = _site(parts)
+    live = Live(parts.histories, parts.changes, routing, parts.write_seconds)
+    for part in (reads, writes, live, site):
         part.add(app)
     app.on_startup.append(routing.start)
     app.on_cleanup.append(routing.stop)
@@ -75,24 +73,29 @@ def application(parts: Parts) -> web.Application:
         writes.close()
 
     async def end_streams(app: web.Application) -> None:
-        site.close_streams()
+        live.close()
 
     app.cleanup_ctx.append(background)
     app.on_shutdown.append(end_streams)
     return app
 
 
-def probes(parts: Parts) -> web.Application:
-    """/live, /ready and /metrics alone: for whoever watches the process, not for people."""
-    app = web.Application()
-    site = Site(
+def _site(parts: Parts) -> Site:
+    return Site(
         parts.access,
         parts.histories,
         parts.watch,
-        parts.changes,
-        Routing(parts.histories),
         parts.registry,
+        parts.answers.board.caught_up.is_set,
+        page=parts.page,
+        secure=parts.secure,
     )
+
+
+def probes(parts: Parts) -> web.Application:
+    """/live, /ready and /metrics alone: for whoever watches the process, not for people."""
+    app = web.Application()
+    site = _site(parts)
     app.router.add_get("/live", site.live)
     app.router.add_get("/ready", site.ready)
     app.router.add_get("/metrics", site.metrics)

@@ -1,4 +1,4 @@
-"""The page, its sign-in, the live stream, health, metrics and the description of the API."""
+"""The page, its sign-in, health, metrics and the description of the API."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from aiohttp import ClientError, ClientTimeout, web
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ..access import Access
-from ..changes import Changes
 from ..ports import Histories, Watch
-from .guard import COOKIE, ROUTED, set_headers
+from .guard import COOKIE
 from .openapi import document
 from .requests import Problem, answer, body_of, checked, raw_answer, viewer
-from .routing import Routing
 
 log = logging.getLogger("perdure.views")
 
@@ -37,8 +36,9 @@ _KINDS: Final = {
     ".woff2": "font/woff2",
     ".json": "application/json",
 }
+_LOGIN_BYTES: Final = 4_000
+"""Anybody may send one."""
 _LOOK_SECONDS: Final = 2.0
-_COMMENT_SECONDS: Final = 15.0
 
 
 class Site:
@@ -47,17 +47,18 @@ class Site:
         access: Access,
         histories: Histories,
         watch: Watch,
-        changes: Changes,
-        routing: Routing,
         registry: CollectorRegistry,
+        board_read: Callable[[], bool],
+        *,
         page: Path = PAGE,
+        secure: bool = False,
     ) -> None:
         self._access = access
         self._histories = histories
         self._watch = watch
-        self._changes = changes
-        self._routing = routing
         self._registry = registry
+        self._board_read = board_read
+        self._secure = secure
         self._files = {
             path.name: _File(path)
             for path in (page.iterdir() if page.is_dir() else ())
@@ -65,7 +66,6 @@ class Site:
         }
         self._looked: tuple[float, dict[str, Any]] | None = None
         self._looking = asyncio.Lock()
-        self._streams: set[asyncio.Task[Any]] = set()
 
     def add(self, app: web.Application) -> None:
         app.router.add_get("/live", self.live)
@@ -75,7 +75,6 @@ class Site:
         app.router.add_post("/api/login", self.login)
         app.router.add_post("/api/logout", self.logout)
         app.router.add_get("/api/health", self.health)
-        app.router.add_get("/api/changes", self.stream)
         # Not one path for everything: a method that a path of the API does not take must be told.
         for path in ("/", "/{file}", "/page/{file}", "/runs/{run}", "/approvals/{run}/{approval}"):
             app.router.add_get(path, self.page)
@@ -86,8 +85,12 @@ class Site:
         return answer({"ok": True})
 
     async def ready(self, request: web.Request) -> web.Response:
-        ready = self._histories.ready()
+        ready = self._ready()
         return answer({"ok": ready, "views": self._histories.instances()}, 200 if ready else 503)
+
+    def _ready(self) -> bool:
+        """Runs, and open questions: an inbox that is still being read would look empty."""
+        return self._histories.ready() and self._board_read()
 
     async def metrics(self, request: web.Request) -> web.Response:
         loop = asyncio.get_running_loop()  # the lag is asked of Kafka, which may take seconds
@@ -104,7 +107,7 @@ class Site:
                 seen = await loop.run_in_executor(None, self._watch.look)
                 self._looked = (time.monotonic(), seen)
         shown = {
-            "ready": self._histories.ready(),
+            "ready": self._ready(),
             **self._looked[1],
             "views": self._histories.instances(),
         }
@@ -113,14 +116,19 @@ class Site:
     # --- sign-in ----------------------------------------------------------------------------
 
     async def login(self, request: web.Request) -> web.Response:
-        token = (await body_of(request)).get("token")
+        token = (await body_of(request, _LOGIN_BYTES)).get("token")
         who = self._access.caller(token if isinstance(token, str) else None)
         if who is None:
             raise Problem(401, "bad_token", "that token is not known here")
         response = answer({"user": who.user, "roles": sorted(who.roles), "dev": who.dev})
         if isinstance(token, str) and not who.dev:
             response.set_cookie(
-                COOKIE, token, httponly=True, samesite="Strict", secure=request.secure, path="/"
+                COOKIE,
+                token,
+                httponly=True,
+                samesite="Strict",
+                secure=self._secure or request.secure,
+                path="/",
             )
         return response
 
@@ -128,72 +136,6 @@ class Site:
         response = answer({})
         response.del_cookie(COOKIE, path="/")
         return response
-
-    # --- live changes -----------------------------------------------------------------------
-
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        viewer(request)
-        self._routing.restored()
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        response.headers["X-Accel-Buffering"] = "no"
-        set_headers(response)
-        await response.prepare(request)
-        queue, missed = self._changes.join(request.headers.get("Last-Event-ID"))
-        task = asyncio.current_task()
-        assert task is not None
-        self._streams.add(task)
-        others: list[asyncio.Task[None]] = []
-        if ROUTED not in request.headers:
-            others = [
-                asyncio.ensure_future(self._follow(request, each, queue))
-                for each in self._histories.others()
-            ]
-        try:
-            await response.write(b"retry: 2000\n\n" + b"".join(missed))
-            while True:
-                try:
-                    made = await asyncio.wait_for(queue.get(), _COMMENT_SECONDS)
-                except TimeoutError:
-                    await response.write(b": still here\n\n")
-                    continue
-                if made is None:
-                    await response.write(self._changes.reset())
-                    break
-                await response.write(made)
-        except (ConnectionResetError, asyncio.CancelledError):
-            pass
-        finally:
-            self._changes.leave(queue)
-            self._streams.discard(task)
-            for each in others:
-                each.cancel()
-        return response
-
-    async def _follow(
-        self, request: web.Request, address: str, queue: asyncio.Queue[bytes | None]
-    ) -> None:
-        """Another process's changes into this reader's queue, without their ids: they resume here."""
-        headers = self._routing.headers(request)
-        while True:
-            try:
-                async with self._routing.session.get(
-                    f"{address}/api/changes", headers=headers, timeout=ClientTimeout(sock_read=60)
-                ) as found:
-                    held: list[bytes] = []
-                    async for line in found.content:
-                        if line.startswith((b"event: run", b"event: approval", b"data: ")):
-                            held.append(line)
-                        elif not line.strip():
-                            if len(held) == 2:
-                                queue.put_nowait(b"".join(held) + b"\n")
-                            held = []
-            except (ClientError, TimeoutError, OSError, ValueError):
-                pass
-            await asyncio.sleep(1)
-
-    def close_streams(self) -> None:
-        for task in list(self._streams):
-            task.cancel()
 
     # --- the page ---------------------------------------------------------------------------
 

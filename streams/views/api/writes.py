@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
-from perdure.schemas.records import ApprovalDecision, ControlRequest, Task
+from perdure.schemas.records import ApprovalDecision, ControlRequest, Task, Verdict
 
 from ..board import Board
 from ..ports import Door
@@ -31,6 +32,10 @@ _DECIDED: Final = frozenset(
     {"decision", "reason", "arguments", "answer", "budget", "digest", "request_id"}
 )
 _LONGEST_WAIT: Final = 30.0
+_WAITS: Final = 16
+WAITS_EACH: Final = 6
+"""A browser has six connections; one caller must not hold all the threads."""
+_LEAST_WAIT: Final = 0.5
 
 
 class Writes:
@@ -38,7 +43,8 @@ class Writes:
         self._door = door
         self._board = board
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="door")
-        self._waits = ThreadPoolExecutor(16, thread_name_prefix="verdicts")
+        self._waits = ThreadPoolExecutor(_WAITS, thread_name_prefix="verdicts")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def close(self) -> None:
         for pool in (self._threads, self._waits):
@@ -109,20 +115,36 @@ class Writes:
         return answer({"request_id": request_id}, 202)
 
     async def verdict(self, request: web.Request) -> web.Response:
-        viewer(request)
+        who = viewer(request)
         run_id = in_path(request, "run_id", "run_id")
         request_id = request.match_info["request_id"]
         if len(request_id) > 500:
             raise bad("a request id has at most 500 characters")
         wait = _seconds(request.query.get("wait", "0"))
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._waits, lambda: self._door.verdict(run_id, request_id, wait)
-        )
+        found = await self._judged(who.user, wait, run_id, request_id)
         if found is None:
             text = "no verdict on that request (yet): is an engine running? ask again with wait=10"
             raise Problem(404, "no_verdict", text)
         made: dict[str, Any] = msgspec.to_builtins(found)
         return answer(made)
+
+    async def _judged(self, user: str, wait: float, run_id: str, request_id: str) -> Verdict | None:
+        """The verdict, or None. Whoever waits for many waits for their own turn, nobody else does."""
+        turn = self._turns.setdefault(user, asyncio.Semaphore(WAITS_EACH))
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait
+        try:
+            async with asyncio.timeout(max(wait, _LEAST_WAIT)):
+                await turn.acquire()
+        except TimeoutError:
+            return None
+        try:
+            left = max(until - loop.time(), 0.0)
+            return await loop.run_in_executor(
+                self._waits, lambda: self._door.verdict(run_id, request_id, left)
+            )
+        finally:
+            turn.release()
 
 
 def _seconds(text: str) -> float:

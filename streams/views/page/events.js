@@ -18,7 +18,7 @@ async function openEvent(page, runId, version) {
   };
   dialog({
     title: `Event ${version}`, wide: true, body,
-    actions: page.may("operator")
+    actions: page.may("approver")
       ? [{ word: "Uncover masked fields", kind: "", name: "uncover", run: async () => (await load(true), false) }]
       : [],
   });
