@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tomllib import TOMLDecodeError
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 def say(text: str) -> None:
     """A line for people, on stderr: stdout carries results only."""
-    print(logs.told(text), file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):  # who reads nothing any more does not stop a role
+        print(logs.told(text), file=sys.stderr, flush=True)
 
 
 def line(value: Any) -> None:
