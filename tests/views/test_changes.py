@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from perdure.streams.views.api.routing import Routing
 from perdure.streams.views.changes import AT_ONCE, WAITING, Changes
 
 from .histories import golden
-from .world import DictTables, FakeHistories, World, client, local
+from .world import DictTables, FakeHistories, World, access, client, local
 
 AT = 1_750_000_000_000
 
@@ -227,13 +228,28 @@ def test_rows_are_made_beside_the_loop_and_for_nobody_not_at_all() -> None:
     assert threading.current_thread().name not in made_in
 
 
+def test_a_stream_ends_when_its_token_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.05)
+    tokens = tmp_path / "tokens"
+    made = World(access(tokens))
+    with made.served() as address, client(address) as ann:
+        with ann.stream("GET", "/api/changes") as found:
+            lines = found.iter_lines()
+            assert next(lines) == "retry: 2000"
+            held = tokens.read_text().splitlines()
+            tokens.write_text("\n".join(held[1:]))
+            assert len(list(lines)) < 20  # it ends; one that does not is a ReadTimeout
+        assert ann.get("/api/me").status_code == 401
+
+
 def test_whoever_tells_a_reader_that_does_not_read_is_bounded() -> None:
     async def told() -> list[bytes | None]:
         changes = Changes("e", lambda run_id: None, dict)
         queue, _ = await changes.join(None)
-        of_others = live.Live(
-            FakeHistories(DictTables()), changes, Routing(FakeHistories(DictTables()))
-        )
+        nobody = FakeHistories(DictTables())
+        of_others = live.Live(nobody, changes, Routing(nobody), Access(None, local()))
         for _ in range(WAITING // 2 + 100):
             changes.offer(queue, b"x")
             of_others._heard([b"event: run\n", b"data: {}\n"], queue)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
 from aiohttp import ClientError, ClientTimeout, web
 
+from ..access import Access
 from ..changes import Changes, Reader
 from ..ports import Histories
-from .guard import ROUTED, set_headers
+from .guard import ROUTED, set_headers, token_of
 from .requests import Problem, viewer
 from .routing import Routing
 
@@ -34,11 +36,13 @@ class Live:
         histories: Histories,
         changes: Changes,
         routing: Routing,
+        access: Access,
         write_seconds: float = WRITE_SECONDS,
     ) -> None:
         self._histories = histories
         self._changes = changes
         self._routing = routing
+        self._access = access
         self._write_seconds = write_seconds
         self._streams: set[asyncio.Task[Any]] = set()
         self._open: Counter[tuple[str, bool]] = Counter()
@@ -100,8 +104,12 @@ class Live:
     async def _pass_on(
         self, request: web.Request, queue: Reader, response: web.StreamResponse
     ) -> None:
-        silent = 0.0
+        silent, looked_at = 0.0, time.monotonic()
         while request.transport is not None:  # whoever has left makes room for another stream
+            if time.monotonic() - looked_at >= LOOK_SECONDS:
+                looked_at = time.monotonic()
+                if self._access.caller(token_of(request)) is None:
+                    return  # the token was taken back
             try:
                 made = await asyncio.wait_for(queue.get(), LOOK_SECONDS)
             except TimeoutError:

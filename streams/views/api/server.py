@@ -57,7 +57,7 @@ def application(parts: Parts) -> web.Application:
     reads = Reads(parts.answers, routing)
     writes = Writes(parts.door, parts.answers.board)
     site = _site(parts)
-    live = Live(parts.histories, parts.changes, routing, parts.write_seconds)
+    live = Live(parts.histories, parts.changes, routing, parts.access, parts.write_seconds)
     for part in (reads, writes, live, site):
         part.add(app)
     app.on_startup.append(routing.start)
