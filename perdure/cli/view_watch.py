@@ -18,7 +18,6 @@ from .backlog import Backlog, Behind, Input
 _ENGINE: Final = (
     topics.TASKS, topics.RESULTS, topics.APPROVALS, topics.CONTROL, topics.FORWARDED,
 )  # fmt: skip
-_VIEWS: Final = "views"
 
 
 class KafkaWatch:
@@ -42,7 +41,7 @@ class KafkaWatch:
         self._queues = queues
         self._inputs = {
             topics.ENGINE: Input(group_of(topics.ENGINE), _ENGINE),
-            _VIEWS: Input(group_of(topics.VIEWS), (topics.EVENTS, topics.OUTCOMES)),
+            topics.VIEWS: Input(group_of(topics.VIEWS), (topics.EVENTS, topics.OUTCOMES)),
         }
         self._know(topics.QUEUES)
         self._backlog = Backlog(self._partitions, self._inputs, kafka)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -201,7 +202,8 @@ class Answers:
             first = _place(events, after)
             page = list(zip(events[first : first + limit], story.steps[first:], strict=False))
             more = len(events) > first + limit
-            entries = [entry(self._masked(event, story), run, step) for event, step in page]
+            masked = self._masking(story)
+            entries = [entry(masked(event), run, step) for event, step in page]
         return {"entries": entries, "next": page[-1][0].version if more else None}
 
     def actions(self, run_id: str) -> dict[str, Any]:
@@ -229,14 +231,17 @@ class Answers:
                 return None
             event = story.events[place]
             if not uncover:
-                event = self._masked(event, story)
+                event = self._masking(story)(event)
             made: dict[str, Any] = msgspec.to_builtins(event)
         return made
 
-    def _masked(self, event: RunEvent, story: _Story) -> RunEvent:
-        if story.run is None:
-            return covered_blind(event, self._blind(story))
-        return covered_event(event, story.run)
+    def _masking(self, story: _Story) -> Callable[[RunEvent], RunEvent]:
+        """How the story's events are covered; what is to be known for it is looked up once."""
+        run = story.run
+        if run is not None:
+            return lambda event: covered_event(event, run)
+        names = self._blind(story)
+        return lambda event: covered_blind(event, names)
 
     # --- people -----------------------------------------------------------------------------
 
