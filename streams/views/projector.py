@@ -99,9 +99,9 @@ class Projector:
     def _run(self, tables: Tables, run_id: str, came: list[tuple[RunEvent, bytes]]) -> Row | None:
         row = tables.row(run_id)
         changed = None
-        for life in _lives(row, came):
-            if life[0][0].version == 1 and row is not None and life[0][0].hash != row.first:
-                row = None  # the id's time was over, and it began anew: nothing of before counts
+        for anew, life in _lives(row, came):
+            if anew:
+                row = None  # nothing of before counts
                 self._folded.take(run_id)
             row = self._life(tables, run_id, row, life)
             changed = row or changed
@@ -139,16 +139,17 @@ class Projector:
 
 def _lives(
     row: Row | None, came: list[tuple[RunEvent, bytes]]
-) -> list[list[tuple[RunEvent, bytes]]]:
-    """Split where the id begins anew, which it may do once the engine has forgotten it."""
-    lives: list[list[tuple[RunEvent, bytes]]] = []
+) -> list[tuple[bool, list[tuple[RunEvent, bytes]]]]:
+    """Split where the id begins anew (True), which it may do once the engine has forgotten it."""
+    lives: list[tuple[bool, list[tuple[RunEvent, bytes]]]] = []
     first = None if row is None else row.first
     for event, raw in came:
-        if not lives or (event.version == 1 and event.hash != first):
-            lives.append([])
-        if event.version == 1:
+        anew = event.version == 1 and event.hash != first
+        if anew:
             first = event.hash
-        lives[-1].append((event, raw))
+        if anew or not lives:
+            lives.append((anew, []))
+        lives[-1][1].append((event, raw))
     return lives
 
 
