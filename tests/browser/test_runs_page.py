@@ -150,6 +150,43 @@ def test_the_keyboard_goes_through_the_list_and_back_finds_the_place(
     assert page.locator("#main").evaluate("main => main.scrollTop") == scrolled
 
 
+@pytest.mark.parametrize("by", ["keyboard", "mouse"])
+def test_back_in_the_list_every_row_says_what_is_true_now(
+    page: Page, api: FakeApi, world: World, by: str
+) -> None:
+    page.goto(api.url)
+    page.locator(ROWS).first.wait_for()
+    # The waiting ones, and one of them is opened.
+    page.locator('[data-chip="waiting_approval"]').click()
+    expect(page.locator(".summary")).to_contain_text("match")
+    asking = [row["run_id"] for row in world.rows if row["status"] == "waiting_approval"]
+    opened, decided, last = asking[2], asking[4], asking[6]
+    if by == "mouse":
+        page.locator(f"[data-run={opened}] a").click()
+    else:
+        for _ in range(3):
+            page.keyboard.press("j")
+        page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{api.url}/runs/{opened}")
+    page.locator(".run-title h1").wait_for()
+    # Meanwhile one goes on, one is asked something else, and one is new; nobody was told.
+    world.listeners.clear()
+    world.change(decided, status="running")
+    world.change(last, title="asked once more")
+    made = row("asks-now", int(time.time() * 1000), status="waiting_approval", title="new")
+    world.rows.insert(0, made)
+    page.keyboard.press("u")
+    expect(page.locator(f"[data-run={last}]")).to_contain_text("asked once more")
+    expect(page.locator(f"[data-run={decided}]")).to_have_count(0)
+    expect(page).to_have_url(f"{api.url}/?status=waiting_approval")
+    expect(page.get_by_role("button", name="1 new or changed: show")).to_be_visible()
+    expect(page.locator(f"[data-run={opened}] a")).to_be_focused()
+    shown = page.locator(ROWS).evaluate_all(
+        "rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map(r => r.dataset.run)"
+    )
+    assert shown[:6] == [*asking[:4], asking[5], last]
+
+
 def test_help_lists_the_keys(page: Page, api: FakeApi) -> None:
     page.goto(api.url)
     page.locator(ROWS).first.wait_for()

@@ -37,6 +37,7 @@ class Page {
     this.main = main;
     this.me = { user: "", roles: [] };
     this.memory = new Map();
+    this.list = "/"; // the list of runs as it was last filtered
     this.view = null;
     this.live = new Live((state) => this.connected(state));
     this.keys = new Keys((address) => this.go(address));

@@ -134,7 +134,7 @@ export function run(page, runId) {
   function drawHead() {
     const { run: it } = answer;
     show(head,
-      h("div", { class: "run-title" }, link("/", { class: "back" }, "← Runs"),
+      h("div", { class: "run-title" }, link(page.list, { class: "back" }, "← Runs"),
         h("h1", null, inline(it.title || "(no text)", 200)),
         h("div", { class: "run-who" }, status(it), flags(it),
           h("span", { class: "mono copyable" }, inline(it.run_id, 240)),
@@ -233,7 +233,7 @@ export function run(page, runId) {
     k: ["Call before", () => step(-1)],
     Enter: ["Open or close the call", () => null],
     e: ["Every event", () => choose(tab === "events" ? "story" : "events")],
-    u: ["Back to the runs", () => page.go("/")],
+    u: ["Back to the runs", () => page.go(page.list)],
   });
   function step(by) {
     const all = [...body.querySelectorAll(".call-toggle, .event-row")];

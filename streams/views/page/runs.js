@@ -172,34 +172,49 @@ export function runs(page) {
     }
   }
 
-  /** The first so many rows, in as many pages as that takes. */
-  async function upTo(wanted) {
+  /** The first so many rows, and all that changed after a moment, in as many pages as that takes. */
+  async function upTo(wanted, since) {
     const made = { runs: [], next: null, total: 0 };
     const parts = asked(filter, Date.now());
     do {
-      const answer = await get("/api/runs" + query({ ...parts, limit: Math.min(200, wanted - made.runs.length), cursor: made.next }), view.signal);
+      const limit = Math.min(200, Math.max(50, wanted - made.runs.length));
+      const answer = await get("/api/runs" + query({ ...parts, limit, cursor: made.next }), view.signal);
       made.runs.push(...answer.runs);
       made.next = answer.next;
       made.total = answer.total;
-    } while (made.next && made.runs.length < wanted);
+    } while (made.next && made.runs.length < LONGEST && (made.runs.length < wanted || Number(made.runs.at(-1).updated_at) > since));
     return made;
   }
 
-  /** From the start; what is shown stays until the answer is there, so that nothing flashes. */
-  async function reload() {
+  /** The rows that are shown, each as it is now and where it stands; what is new waits behind the button. */
+  function whereTheyStand(found, oldest) {
+    const now = new Map(found.map((row) => [row.run_id, row]));
+    const kept = items.filter((row) => now.has(row.run_id)).map((row) => now.get(row.run_id));
+    for (const row of kept) now.delete(row.run_id);
+    const further = [...now.values()].filter((row) => Number(row.updated_at) < oldest);
+    for (const row of further) now.delete(row.run_id);
+    fresh = new Set(now.keys());
+    return [...kept, ...further];
+  }
+
+  /**
+   * From the start; what is shown stays until the answer is there, so that nothing flashes.
+   * `still`: and every row stays where it stands.
+   */
+  async function reload(still = false) {
     const mine = ++generation;
-    const wanted = Math.min(LONGEST, Math.max(50, main.scrollTop < 4 ? 50 : items.length));
-    loading = upTo(wanted);
+    const oldest = still ? Math.min(...items.map((row) => Number(row.updated_at))) : Infinity;
+    loading = upTo(Math.min(LONGEST, Math.max(50, main.scrollTop < 4 && !still ? 50 : items.length)), oldest);
     try {
       const answer = await loading;
       if (mine !== generation) return;
-      items = answer.runs;
+      fresh = new Set();
+      items = still ? whereTheyStand(answer.runs, oldest) : answer.runs;
       index = new Map(items.map((row, i) => [row.run_id, i]));
       total = Number(answer.total);
       cursor = answer.next;
       ended = !cursor;
       loading = null;
-      fresh = new Set();
       say();
       rows.set(items);
     } catch (error) {
@@ -280,7 +295,7 @@ export function runs(page) {
     rows.render();
     say();
     if (kept.focused >= 0) rows.focus(kept.focused);
-    else if (kept.top < 4) reload();
+    reload(kept.focused >= 0 || kept.top >= 4);
   } else {
     more();
   }
@@ -292,8 +307,9 @@ export function runs(page) {
   return {
     title: "Runs",
     close() {
-      // Coming back finds the list as it was left; only a reload starts anew.
-      page.memory.set(page.addressOf("/" + query(filter)), { items, index, cursor, total, ended, top: main.scrollTop, focused: rows.focused() });
+      // Coming back finds the list where it was left.
+      page.list = "/" + query(filter);
+      page.memory.set(page.addressOf(page.list), { items, index, cursor, total, ended, top: main.scrollTop, focused: rows.focused() });
       view.abort();
       clearTimeout(refreshing);
       clearTimeout(typed);
