@@ -44,6 +44,7 @@ class ThreadedExecutor:
         self._loop = asyncio.new_event_loop()
         self._handed: deque[Job] = deque()
         self._awake = False
+        self._closing = False
         self._pools: dict[str, _Pool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -71,6 +72,8 @@ class ThreadedExecutor:
 
     def _take(self) -> None:
         self._awake = False  # before the deque is emptied: what comes later wakes us again
+        if self._closing:  # a task begun now would be left pending when the loop is closed
+            self._handed.clear()
         handed, create, tasks = self._handed, self._loop.create_task, self._tasks
         while handed:
             task = create(handed.popleft()())
@@ -117,6 +120,7 @@ class ThreadedExecutor:
         return future
 
     def close(self) -> None:
+        self._closing = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(10)
