@@ -148,7 +148,7 @@ async def _serve(
     from .view_measures import families, http_seconds
     from .view_watch import KafkaWatch, queues_of
 
-    index = Index()
+    index = Index(directory / "index.sqlite")
     told: list[Changes] = []
 
     def changed(rows: Sequence[Row]) -> None:

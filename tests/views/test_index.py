@@ -1,13 +1,14 @@
-"""The rows in memory: what is counted as they come and go, and that nobody waits for all of them."""
+"""The rows of the lists: what is counted as they come and go, and that nobody waits for all of them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from perdure.streams.views import index as index_of
-from perdure.streams.views.index import Index
+from perdure.streams.views.index import Index, Query
 from perdure.streams.views.projections.rows import MINUTE_MS, Row
 
 NOW = 1_750_000_000_000
@@ -50,6 +51,17 @@ def test_what_runs_wait_for_is_counted_as_they_come_and_go() -> None:
     assert made.waiting() == {"backoff": 1, "model": 1}
     made.keep_partitions([1])
     assert made.waiting() == {"model": 1}
+    made.close()
+
+
+def test_what_a_killed_process_left_is_thrown_away(tmp_path: Path) -> None:
+    killed = Index(tmp_path / "index.sqlite")
+    killed.put(0, [row(f"r{n}") for n in range(2_000)])
+    (tmp_path / "index.sqlite").write_bytes(b"half a page")  # as a kill may leave it
+    made = Index(tmp_path / "index.sqlite")
+    assert made.size() == 0
+    made.put(0, [row("mine")])
+    assert [each["run_id"] for each in made.find(Query(), NOW).runs] == ["mine"]
     made.close()
 
 
