@@ -93,7 +93,10 @@ def runs(
 ) -> None:
     """List the runs, newest first.
 
-    Example: perdure runs --status waiting_approval
+    With --follow it goes on with what happens in them, in the words of `perdure show`; with --json
+    too, with each run that changes.
+
+    Example: perdure runs --status waiting_approval --follow
     """
     from . import runs as body
 

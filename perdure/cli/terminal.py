@@ -91,6 +91,11 @@ def clock(at: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at / 1000))
 
 
+def time_of_day(at: int) -> str:
+    """A time (ms) as the local time, to the millisecond: for lines that come as things happen."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(at / 1000))}.{at % 1000:03d}"
+
+
 def ago(at: int, now: int | None = None) -> str:
     """How long ago, in its largest unit: ``12 min ago``."""
     words = span(((now or now_ms()) - at) / 1000).split(" ")

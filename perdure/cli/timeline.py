@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,19 +14,30 @@ from perdure.streams.core.policies.approval import shown
 from perdure.streams.views.projections.wording import TITLES, title
 
 
+class Teller:
+    """Tells a run's events in their order, one at a time."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._start: int | None = None
+
+    def tell(self, event: RunEvent) -> tuple[int, int, str, str] | None:
+        """(version, ms since the start, who, what), or None where it says nothing of its own."""
+        self._start = event.at if self._start is None else self._start
+        if event.type == "action_proposed":
+            self._names[event.data["n"]] = event.data["target"]
+        if event.type not in TITLES or _says_nothing(event, self._names):
+            return None
+        return event.version, event.at - self._start, event.actor, title(event, self._name)
+
+    def _name(self, n: Any) -> str | None:
+        return f"{shown(self._names[n], 60)} ({n})" if n in self._names else None
+
+
 def lines(events: Iterable[RunEvent]) -> list[tuple[int, int, str, str]]:
     """(version, ms since the start, who, what) of every event that says something."""
-    found: list[tuple[int, int, str, str]] = []
-    names: dict[int, str] = {}
-    start: int | None = None
-    for event in events:
-        start = event.at if start is None else start
-        if event.type == "action_proposed":
-            names[event.data["n"]] = event.data["target"]
-        if event.type in TITLES and not _says_nothing(event, names):
-            text = title(event, lambda n: f"{shown(names[n], 60)} ({n})" if n in names else None)
-            found.append((event.version, event.at - start, event.actor, text))
-    return found
+    teller = Teller()
+    return [told for event in events if (told := teller.tell(event)) is not None]
 
 
 def print_timeline(console: Console, events: list[RunEvent]) -> None:
