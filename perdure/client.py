@@ -160,7 +160,8 @@ class Client:
     def events(
         self, run_id: str, *, follow: bool = False, timeout: float | None = None
     ) -> Iterator[records.RunEvent]:
-        """A run's events, oldest first."""
+        """A run's events, oldest first. Where an ended run's id was forgotten and taken by another run,
+        those of the former come first; each begins with version 1."""
         for seen in self.reader.read(
             [topics.EVENTS], run_id=run_id, follow=follow, timeout=timeout
         ):

@@ -155,7 +155,8 @@ class Overview:
 
     def take(self, event: RunEvent) -> Summary:
         summary = self.runs.get(event.run_id)
-        if summary is None:
+        # the first event of an id that was forgotten and is taken again
+        if summary is None or (summary.finished_at is not None and event.version == 1):
             summary = self.runs[event.run_id] = Summary(
                 run_id=event.run_id,
                 agent=event.agent,

@@ -14,7 +14,7 @@ import msgspec
 from perdure.reading import history, is_over
 from perdure.schemas.records import Outcome, RunEvent, ToolSpec
 from perdure.settings import Settings
-from perdure.streams.core.apply import BrokenHistory
+from perdure.streams.core.apply import BrokenHistory, begins_anew
 from perdure.streams.core.policies.outcome import usage, waiting_for
 from perdure.tables import outcome as outcome_of
 from perdure.topics_reader import Raw, Scanner
@@ -41,6 +41,8 @@ class Audit:
         run = self.facts.run if self.facts.events else None
         told = "is no event" if event is None else unsound(run_id, run, event)
         if told is None and event is not None:
+            if begins_anew(run, event):
+                self.facts = Facts(self.facts.uncover)
             try:
                 self.facts.take(event)
                 self.version, self.hash = event.version, event.hash

@@ -15,14 +15,14 @@ from perdure.reading import covered, event_of, is_over, sensitive, state_of
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import BrokenHistory
+from perdure.streams.core.apply import BrokenHistory, begins_anew
 from perdure.streams.core.policies import outcome
 from perdure.streams.core.state import Action, Run
 from perdure.topics_reader import Scanner
 
 from .console import FAILED, leave, line, say
+from .folded import Folded
 from .progress import Progress
-from .show import History
 
 _LABELS: Final = {"modify": "modified", "reject": "rejected"}
 
@@ -50,28 +50,40 @@ class Exported:
 
     wanted: Wanted
     uncover: bool = False
-    runs: dict[str, History] = field(default_factory=dict)
+    runs: dict[str, Folded] = field(default_factory=dict)
     decisions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    past: list[tuple[Run, list[dict[str, Any]]]] = field(default_factory=list)
+    """Runs whose ids were forgotten and taken again."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: RunEvent) -> None:
         run_id = event.run_id
+        if run_id in self.runs and self._begins_anew(event):
+            former, decisions = self.runs.pop(run_id), self.decisions.pop(run_id)
+            why = self.broken.pop(run_id, None)
+            if why is not None:
+                self.broken[f"{run_id}/before"] = why  # no id of a run: those hold no /
+            elif former.run is not None:
+                self.past.append((former.run, decisions))
         if run_id not in self.runs:
             if event.version != 1 or not self.wanted.begins(event):
                 return
-            self.runs[run_id] = History(uncover=True)
+            self.runs[run_id] = Folded(uncover=True)
             self.decisions[run_id] = []
         if run_id in self.broken:
             return
-        history = self.runs[run_id]
+        folded = self.runs[run_id]
         try:
-            history.take(event)
+            folded.take(event)
         except BrokenHistory as error:
             self.broken[run_id] = str(error)
             return
-        history.events.clear()
         if event.type in ("approval_decided", "approval_expired"):
-            self.decisions[run_id].append(self._decision(history.run, event))
+            self.decisions[run_id].append(self._decision(folded.run, event))
+
+    def _begins_anew(self, event: RunEvent) -> bool:
+        broken = event.run_id in self.broken and event.version == 1
+        return broken or begins_anew(self.runs[event.run_id].run, event)
 
     def _decision(self, run: Run | None, event: RunEvent) -> dict[str, Any]:
         assert run is not None
@@ -96,18 +108,18 @@ class Exported:
 
     def documents(self) -> list[dict[str, Any]]:
         """One a run, the oldest first."""
-        found = [
-            history.run
-            for run_id, history in self.runs.items()
-            if history.run is not None and run_id not in self.broken
+        found = self.past + [
+            (folded.run, self.decisions[run_id])
+            for run_id, folded in self.runs.items()
+            if folded.run is not None and run_id not in self.broken
         ]
         chosen = [
-            run
-            for run in found
+            (run, decisions)
+            for run, decisions in found
             if not self.wanted.statuses or run.header.status in self.wanted.statuses
         ]
-        chosen.sort(key=lambda run: (run.header.created_at, run.header.run_id))
-        return [document(run, self.decisions[run.header.run_id], self.uncover) for run in chosen]
+        chosen.sort(key=lambda each: (each[0].header.created_at, each[0].header.run_id))
+        return [document(run, decisions, self.uncover) for run, decisions in chosen]
 
 
 def document(run: Run, decisions: list[dict[str, Any]], uncover: bool) -> dict[str, Any]:
@@ -191,6 +203,6 @@ def export(made: Settings, wanted: Wanted, *, uncover: bool) -> None:
         line(each)
     say(f"{len(documents)} runs")
     for run_id, why in exported.broken.items():
-        say(f"{run_id} is left out: {why}; `perdure verify {run_id}` says more")
+        say(f"{run_id} is left out: {why}; `perdure verify {run_id.partition('/')[0]}` says more")
     if exported.broken:
         leave(FAILED, f"{len(exported.broken)} runs could not be followed")

@@ -18,13 +18,13 @@ from perdure.schemas.errors import RecordError
 from perdure.schemas.records import RunEvent
 from perdure.settings import Settings
 from perdure.streams.core import keys
-from perdure.streams.core.apply import BrokenHistory
+from perdure.streams.core.apply import BrokenHistory, begins_anew
 from perdure.streams.core.state import Action, Run
 from perdure.topics_reader import Scanner
 
 from .console import FAILED, leave, line, say
+from .folded import Folded
 from .progress import Progress
-from .show import History
 from .terminal import clock, safe, table
 
 _NOTHING: Final = object()
@@ -149,24 +149,25 @@ class Candidates:
 
 
 class Found:
-    """A run folded whole, with when each call was proposed."""
+    """The runs of an id folded whole, the last one last, with when each call was proposed."""
 
     def __init__(self) -> None:
-        self.history = History(uncover=True)
-        self.proposed: dict[int, int] = {}
+        self.runs: list[tuple[Folded, dict[int, int]]] = []
         self.broken: str | None = None
 
     def take(self, event: RunEvent) -> None:
         if self.broken is not None:
             return
+        if not self.runs or begins_anew(self.runs[-1][0].run, event):
+            self.runs.append((Folded(uncover=True), {}))
+        folded, proposed = self.runs[-1]
         try:
-            self.history.take(event)
+            folded.take(event)
         except BrokenHistory as error:
             self.broken = str(error)
             return
-        self.history.events.clear()
         if event.type == "action_proposed":
-            self.proposed[event.data["n"]] = event.at
+            proposed[event.data["n"]] = event.at
 
 
 def find(made: Settings, wanted: Wanted, limit: int, *, uncover: bool, as_json: bool) -> None:
@@ -204,9 +205,14 @@ def rows_of(name: str, found: Found, wanted: Wanted, uncover: bool) -> Iterator[
     """A row a call that fits, or one for the run where no call was asked for."""
     if found.broken is not None:
         say(f"perdure: {safe(name, 200)}: {found.broken}. `perdure verify` says where")
-    run = found.history.run
-    if run is None or wanted.user not in (None, run.header.user_id):
-        return
+    for folded, proposed in reversed(found.runs):
+        if folded.run is not None and wanted.user in (None, folded.run.header.user_id):
+            yield from _of_run(folded.run, proposed, wanted, uncover)
+
+
+def _of_run(
+    run: Run, proposed: dict[int, int], wanted: Wanted, uncover: bool
+) -> Iterator[dict[str, Any]]:
     header = run.header
     about = {
         "run_id": header.run_id,
@@ -232,7 +238,7 @@ def rows_of(name: str, found: Found, wanted: Wanted, uncover: bool) -> Iterator[
             "arguments": covered(action.arguments, names),
             "status": action.status,
             "idempotency_key": action.key,
-            "at": found.proposed.get(n, header.created_at),
+            "at": proposed.get(n, header.created_at),
         }
 
 

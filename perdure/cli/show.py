@@ -8,7 +8,6 @@ import msgspec
 
 from perdure.reading import (
     Scanner,
-    covered_event,
     event_of,
     is_over,
     live,
@@ -17,7 +16,7 @@ from perdure.reading import (
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import BrokenHistory, follow
+from perdure.streams.core.apply import begins_anew
 from perdure.streams.core.state import Run
 from perdure.streams.engine import layout
 from perdure.tables import outcome as outcome_of
@@ -25,6 +24,7 @@ from perdure.topics_reader import NoTopic
 
 from . import timeline
 from .console import FAILED, leave, line
+from .folded import Folded
 from .terminal import clock, deadline, emit, now_ms, paragraphs, safe, span
 
 _STYLES = {"done": "green", "failed": "red", "cancelled": "yellow", "waiting_approval": "cyan"}
@@ -55,26 +55,18 @@ def show(
             return
 
 
-class History:
-    """A run folded event by event, with what may be shown of each."""
+class History(Folded):
+    """A run folded event by event, and what may be shown of each."""
 
     def __init__(self, uncover: bool) -> None:
-        self.uncover = uncover
-        self.run: Run | None = None
+        super().__init__(uncover)
         self.events: list[RunEvent] = []
 
-    def take(self, event: RunEvent) -> None:
-        """Raises `BrokenHistory` where the event can't be the next one."""
-        try:
-            self.run = follow(self.run, event)
-        except BrokenHistory:
-            raise
-        except Exception as error:  # a forged event may hold anything
-            what = f"{type(error).__name__}: {error}"
-            raise BrokenHistory(
-                f"event {event.version} ({safe(event.type, 40)}) does not fit: {safe(what, 200)}"
-            ) from error
-        self.events.append(event if self.uncover else covered_event(event, self.run))
+    def take(self, event: RunEvent) -> RunEvent:
+        if begins_anew(self.run, event):
+            self.events.clear()
+        self.events.append(super().take(event))
+        return self.events[-1]
 
 
 def _print(

@@ -16,7 +16,7 @@ from perdure.schemas import codec, topics
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Outcome, RunEvent
 from perdure.settings import Settings
-from perdure.streams.core.apply import BrokenHistory, follow
+from perdure.streams.core.apply import BrokenHistory, begins_anew, follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.state import RecordKey, Run
@@ -88,10 +88,13 @@ def _fold(
     report: Report, events: list[tuple[Raw, RunEvent | None]], at_version: int | None
 ) -> Run | None:
     """The run as far as its events are sound. The first that is not ends it."""
-    report.events = len(events)
+    # Runs that had the id before are looked through as well; what is reported is the last one's.
+    first = [i for i, (_, event) in enumerate(events) if event is not None and event.version == 1]
+    last = first[-1] if first else 0
+    report.events = len(events) - last
     run: Run | None = None
-    for raw, event in events:
-        if at_version is not None and run is not None and run.header.version == at_version:
+    for number, (raw, event) in enumerate(events):
+        if number > last and run is not None and run.header.version == at_version:
             break
         problem = "is no event" if event is None else unsound(report.run_id, run, event)
         if problem is None and event is not None:
@@ -111,6 +114,7 @@ def _fold(
 
 def unsound(run_id: str, run: Run | None, event: RunEvent) -> str | None:
     """Why an event can't stand after those before it, or None."""
+    run = None if begins_anew(run, event) else run
     version, head = (0, "") if run is None else (run.header.version, run.header.hash)
     if event.run_id != run_id:
         return f"names the run {safe(event.run_id)}"

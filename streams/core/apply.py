@@ -7,12 +7,13 @@ event, so folding a run's events gives its state on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from perdure.schemas.records import RunEvent
 
 from .appliers import actions, approvals, notes, runs
+from .lifecycle import FINAL
 from .state import Header, RecordKey, Run
 
 
@@ -39,9 +40,24 @@ def fold(events: Iterable[RunEvent]) -> Run | None:
     return run
 
 
+def begins_anew(run: Run | None, event: RunEvent) -> bool:
+    """Whether the event is the first of another run of the same id.
+
+    The engine forgets ended runs and, later, their ids (contract, section 2: for
+    ``task_id_retention_seconds``); agent.events forgets nothing. A task may then take the id again.
+    """
+    return run is not None and event.version == 1 and run.header.status in FINAL
+
+
+def last_life(events: Sequence[RunEvent]) -> Sequence[RunEvent]:
+    """The events of the run that has the id now, out of all that ever stood under it."""
+    return events[max((i for i, event in enumerate(events) if event.version == 1), default=0) :]
+
+
 def follow(run: Run | None, event: RunEvent) -> Run:
-    """The next step of a fold: ``run`` itself is taken along, None begins one. Raises `BrokenHistory`."""
-    if run is None:
+    """The next step of a fold: ``run`` itself is taken along, None begins one; so does the first event
+    of another run of an id that was forgotten. Raises `BrokenHistory`."""
+    if run is None or begins_anew(run, event):
         return begin(event, lambda key: None)
     evolve(run, event)
     return run

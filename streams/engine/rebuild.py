@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from perdure.schemas.records import RunEvent
-from perdure.streams.core.apply import follow
+from perdure.streams.core.apply import begins_anew, follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.state import Header, Run
@@ -55,9 +55,14 @@ class Rebuilt:
         self.events += 1
         self.last_at = max(self.last_at, event.at)
         run_id = event.run_id
+        run = self._runs.get(run_id)
+        if begins_anew(run, event) or (run_id in self.broken and event.version == 1):
+            # The id was forgotten and taken again: of the run before nothing was kept.
+            run = None
+            for known in (self._runs, self._unreadable, self._verdicts, self.broken):
+                known.pop(run_id, None)
         if run_id in self.broken:
             return
-        run = self._runs.get(run_id)
         problem = self._problem(run, event)
         if problem is None:
             try:

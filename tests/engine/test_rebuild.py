@@ -95,6 +95,39 @@ def test_a_run_past_keeping_is_a_stub(tmp_path: Path) -> None:
     assert [parse_timer(key)[1] for key in keys[1:]] == [b"r1/stub"]
 
 
+def taken_again(tmp_path: Path) -> Desk:
+    """r1 was cancelled, purged, its id forgotten; then a task took it again and waits."""
+    made = waiting(tmp_path)
+    made.feed(topics.CONTROL, run_id="r1", command="cancel")
+    made.tick(8 * 86_400)
+    made.tick(31 * 86_400)
+    assert not made.store, "nothing is known of it"
+    steps = [{"id": "a", "tool": "look"}, {"id": "b", "tool": "pay"}]
+    made.feed(topics.TASKS, task_id="r1", agent="demo", plan=steps)
+    made.answer({"n": 2})
+    return made
+
+
+def test_an_id_that_was_taken_again_is_the_run_that_has_it_now(tmp_path: Path) -> None:
+    made = taken_again(tmp_path)
+    before, timers = whole(stored(made)), dict(made.timers)
+    assert not lose(made).broken
+    assert (whole(stored(made)), made.timers) == (before, timers)
+    made.feed(topics.APPROVALS, approval_id="r1/a1", decision="approve", approver="ann")
+    made.answer({"paid": 1})
+    assert made.outcome()["complete"] is True
+
+
+@pytest.mark.parametrize("missing", [0, 3, 6])
+def test_a_former_run_that_is_broken_costs_the_one_that_has_its_id_nothing(
+    tmp_path: Path, missing: int
+) -> None:
+    made = taken_again(tmp_path)
+    found = rebuilt(made, skip=missing)
+    assert not found.broken
+    assert dict(found.records()) == dict(rebuilt(made).records())
+
+
 @pytest.mark.parametrize("missing", [0, 3])
 def test_a_history_with_a_gap_is_named_and_others_are_made(tmp_path: Path, missing: int) -> None:
     made = waiting(tmp_path)

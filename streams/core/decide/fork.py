@@ -16,7 +16,7 @@ import msgspec
 from perdure.schemas.records import RunEvent, Task
 
 from .. import keys
-from ..apply import BrokenHistory, follow
+from ..apply import BrokenHistory, follow, last_life
 from ..events import hash_of
 from ..lifecycle import FINAL, SUCCEEDED
 from ..policies import approval as approvals
@@ -42,6 +42,7 @@ def fork(
     task = message.task
     assert task.fork_of is not None
     version = task.fork_of.version
+    history = last_life(history)
     source = _source(task, history)
     if isinstance(source, Refusal):
         return source
