@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FAST := not kafka and not chaos and not browser and not soak and not simulation
+KAFKA := kafka and not browser and not chaos and not soak
+# With a broker, but run in the lane without one, so that both take as long.
+MOVED := tests/cluster tests/views
 
 .PHONY: install demo test fast check chaos failover soak simulate bench clean
 
@@ -21,12 +24,12 @@ demo: install
 fast: install
 	$(BIN)/python -m pytest -q -m "$(FAST)"
 
-# What has a broker waits most of the time: what has none runs beside it, then the browser's tests, and
-# is printed after it.
+# What has a broker waits most of the time: what has none runs beside it, then the browser's tests and a
+# part of those with a broker, and is printed after it.
 # What kills comes last, alone.
 test: install check
-	@nice -n 10 sh -c '$(BIN)/python -m pytest -q -m "$(FAST)" && $(BIN)/python -m pytest -q -m "simulation and not soak" && $(BIN)/python -m pytest -q -m "browser and not soak"' > .fast-tests.log 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest -q -m "kafka and not browser and not chaos and not soak"; with=$$?; \
+	@nice -n 10 sh -c '$(BIN)/python -m pytest -q -m "$(FAST)" && $(BIN)/python -m pytest -q -m "simulation and not soak" && $(BIN)/python -m pytest -q -m "browser and not soak" && $(BIN)/python -m pytest -q -m "$(KAFKA)" $(MOVED)' > .fast-tests.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest -q -m "$(KAFKA)" $(addprefix --ignore=,$(MOVED)); with=$$?; \
 	wait $$beside; without=$$?; cat .fast-tests.log; test $$with -eq 0 && test $$without -eq 0
 	$(BIN)/python -m pytest -q -m "chaos and not soak"
 

@@ -93,8 +93,8 @@ def runs(
 ) -> None:
     """List the runs, newest first.
 
-    With --follow it goes on with what happens in them, in the words of `perdure show`; with --json
-    too, with each run that changes.
+    --follow goes on with what happens in them, in the words of `perdure show`;
+    as --json with each run that changes.
 
     Example: perdure runs --status waiting_approval --follow
     """
