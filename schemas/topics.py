@@ -79,11 +79,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic(CONTROL, "run_id", "ControlRequest", "delete", "people", "engine", 7 * DAY_MS, append_time=True, max_message_bytes=_INBOUND),
     Topic(EVENTS, "run_id", "RunEvent", "delete", "engine", "views, audit, evaluation"),
     Topic(VERDICTS, "run_id", "Verdict", "delete", "engine", "whoever asked", 7 * DAY_MS),
-    Topic(OUTCOMES, "run_id", "Outcome", "compact", "engine", "users"),
-    Topic(PENDING, "approval_id", "ApprovalRequest", "compact", "engine", "people", partitions=1),
+    Topic(OUTCOMES, "run_id", "Outcome", "compact", "engine", "users, views"),
+    Topic(PENDING, "approval_id", "ApprovalRequest", "compact", "engine", "people, views", partitions=1),
     Topic(BREAKERS, "target", "BreakerState", "compact", "workers", "workers, views", partitions=1),
     Topic(CATALOG, "tool/<name>, agent/<name>", "ToolSpec, AgentSpec", "compact", "connectors, `perdure apply`", "engine, views", partitions=1),
-    Topic(DEAD_LETTERS, "as it came", "the bytes as they came", "delete", "every processor", "operators", 30 * DAY_MS, partitions=1, max_message_bytes=_INBOUND),
+    Topic(DEAD_LETTERS, "as it came", "the bytes as they came", "delete", "every processor", "operators, views", 30 * DAY_MS, partitions=1, max_message_bytes=_INBOUND),
     Topic(FORWARDED, "run_id", "inbound records on their way to their owner", "delete", "engine only", "engine", 7 * DAY_MS, max_message_bytes=_INBOUND),
 )  # fmt: skip
 

@@ -46,8 +46,14 @@ def run_views(
     access_of = _access(settings, host, dev, person)
     logs.configure(settings, "views")
     # Lost connections are said by /ready and the lag; Faust and aiokafka would say each attempt,
-    # and below WARNING what they read and send.
-    for name in ("aiokafka", "faust", "mode", "perdure.streams.views.faust_driver"):
+    # and below WARNING what they read and send. Who sends what is no HTTP is answered, not reported.
+    for name in (
+        "aiohttp.server",
+        "aiokafka",
+        "faust",
+        "mode",
+        "perdure.streams.views.faust_driver",
+    ):
         level = logging.WARNING if settings.log_level.upper() == "DEBUG" else logging.CRITICAL
         logging.getLogger(name).setLevel(level)
     warnings.filterwarnings(

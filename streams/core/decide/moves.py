@@ -386,7 +386,8 @@ def _question(run: Run, action: Action, error: dict[str, Any], often: int) -> st
             "it yourself, or cancel_run to leave it as it is: the outcome then says so."
         )
     if often:
-        return f"The same error {often} times in a row. Retry, tell the agent something, or cancel the run?"
+        told = "The call failed" if often == 1 else f"The same error {often} times in a row"
+        return f"{told}. Retry, tell the agent something, or cancel the run?"
     kind = error["kind"]
     if kind == "permission" and action.kind == "model":
         kind = "permission of a model"

@@ -139,14 +139,24 @@ async def body_of(request: web.Request, most: int = MAX_BODY) -> dict[str, Any]:
     """The JSON object that was sent. Raises `Problem` (400, 413, 415)."""
     if request.content_type != "application/json":
         raise Problem(415, "not_json", "send JSON, with Content-Type: application/json")
-    raw = await request.content.read(most + 1) if request.can_read_body else b""
-    while len(raw) <= most and not request.content.at_eof():
-        raw += await request.content.read(most + 1 - len(raw))
-    if len(raw) > most:
-        raise Problem(413, "too_large", f"at most {most} bytes are taken")
+    raw = await _sent(request, most)
     if len(raw) <= _SMALL:
         return _object(raw)
     return await asyncio.get_running_loop().run_in_executor(_parsing, _object, raw)
+
+
+async def _sent(request: web.Request, most: int) -> bytes:
+    raw = b""
+    try:
+        while request.can_read_body and len(raw) <= most and not request.content.at_eof():
+            raw += await request.content.read(most + 1 - len(raw))
+    except ConnectionResetError:
+        raise bad("the connection ended before all of it had come", "cut_off") from None
+    except web.RequestPayloadError:
+        raise bad("the body is not encoded as its headers say", "bad_encoding") from None
+    if len(raw) > most:
+        raise Problem(413, "too_large", f"at most {most} bytes are taken")
+    return raw
 
 
 def _object(raw: bytes) -> dict[str, Any]:
