@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -35,6 +36,7 @@ log = logging.getLogger("perdure.views")
 
 BATCH: Final = 2_000
 WITHIN_SECONDS: Final = 0.1
+LOADED_AT_ONCE: Final = 2_000
 TABLES: Final = topics.VIEW_TABLES
 RUNS, HISTORY, OUTCOMES = TABLES
 GROUP: Final = topics.VIEWS
@@ -342,13 +344,32 @@ class ViewsApp:
         """The tables are as their changelogs are: bring the index to the same partitions."""
         held = self._keep()
         for partition in sorted(held - self._loaded):
-            rows = (_rows.decode(raw) for _, raw in self._items(RUNS, partition))
-            self._index.put(partition, rows)
-            for key, raw in self._items(OUTCOMES, partition):
-                self._index.put_outcome(partition, key.decode(), _outcome(raw))
+            if not await self._load(partition):
+                return  # it went to another process meanwhile: once that is settled, this is called again
             self._loaded.add(partition)
-            await asyncio.sleep(0)
         self.recovered.set()
+
+    async def _load(self, partition: int) -> bool:
+        """A partition's rows into the index, a few at a time: the group's heartbeats come from this loop
+        too. False where the partition was taken away in between."""
+        for name, put in ((RUNS, self._put_rows), (OUTCOMES, self._put_outcomes)):
+            items = iter(self._items(name, partition))
+            while chunk := list(islice(items, LOADED_AT_ONCE)):
+                put(partition, chunk)
+                await asyncio.sleep(0)
+                if partition not in self.given() or not self._is_open(name, partition):
+                    return False
+        return True
+
+    def _put_rows(self, partition: int, found: list[tuple[bytes, bytes]]) -> None:
+        self._index.put(partition, (_rows.decode(raw) for _, raw in found))
+
+    def _put_outcomes(self, partition: int, found: list[tuple[bytes, bytes]]) -> None:
+        for key, raw in found:
+            self._index.put_outcome(partition, key.decode(), _outcome(raw))
+
+    def _is_open(self, name: str, partition: int) -> bool:
+        return partition in self._tables[name].data._dbs
 
     # --- who holds what ---------------------------------------------------------------------
 
