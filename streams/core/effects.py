@@ -50,9 +50,13 @@ def settles_by(run: Run, action: Action, now: int) -> str:
 
 
 def expires_at(run: Run, action: Action, now: int) -> int:
-    """From when on the command is not begun any more (ms)."""
+    """From when on the command is not begun any more (ms).
+
+    Once the run is ending the deadline has done what it is for: what settles or undoes its calls, and
+    tells people of it, has its time.
+    """
     at = now + int(EXPIRES_AFTER_TIMEOUTS * action.timeout_seconds * 1000)
-    deadline = run.header.deadline_at
+    deadline = run.header.deadline_at if run.header.ending is None else None
     return at if deadline is None else min(at, max(deadline, now + 1))
 
 

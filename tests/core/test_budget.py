@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage, Window
 
-from .harness import World, accepted, agent, tool
+from .harness import PlanStep, World, accepted, agent, tool
 
 OPENAI = ModelSpec(provider="openai", name="m", prices=Prices(input=1_000.0, output=2_000.0))
 
@@ -69,3 +70,38 @@ def test_a_summary_reserves_what_it_is_shown_not_the_whole_window() -> None:
         if made.action(made.header.next_action - 1).purpose == "summary":
             return
     raise AssertionError("no summary was asked for")
+
+
+def asks_for_steps(planned: bool) -> World:
+    policy = BudgetPolicy(steps=1)
+    made = World(tool("look"), agent_spec=agent("look", budget=policy))
+    if planned:
+        made.plan(PlanStep(id="a", tool="look"), PlanStep(id="b", tool="look"))
+    else:
+        made.start()
+        made.reply(None, ("look", {}))
+    made.answer(made.command("look"), result=1)
+    assert made.approval().kind == "budget"
+    return made
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_room_given_by_request_answers_the_open_question(planned: bool) -> None:
+    made = asks_for_steps(planned)
+    accepted(made.control("extend", budget=Budget(steps=5), by="ann", reason="go on"))
+    assert (made.status, made.header.asks) == ("running", [])
+    said = made.approval(1).decisions[-1]
+    assert (said["decision"], said["approver"], said["reason"]) == ("extend", "ann", "go on")
+    if planned:
+        made.answer(made.command("look"), result=2)
+    else:
+        made.reply("done")
+    assert made.status == "done"
+
+
+def test_room_that_is_not_what_was_asked_for_leaves_the_question() -> None:
+    made = asks_for_steps(planned=True)
+    accepted(made.control("extend", budget=Budget(tokens=5)))
+    assert [wait["kind"] for wait in made.waits()] == ["budget"]
+    accepted(made.decide("extend", budget=Budget(steps=5)))
+    assert made.status == "running"

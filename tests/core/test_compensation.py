@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from perdure.schemas.records import PlanAction
 
-from .harness import NOTHING_SENT, PlanStep, World, accepted, agent, refused, rule, tool
+from .harness import BEGAN, NOTHING_SENT, PlanStep, World, accepted, agent, refused, rule, tool
 
 UNDO = {"parameters": {"type": "object", "properties": {"room": {}, "result": {}}}}
 
@@ -339,3 +340,93 @@ def test_what_may_have_been_undone_is_asked_for_by_name() -> None:
     made.fails(made.command("book"), "business", "full")
     made.answer(made.command("unbook"), "unknown", error={"kind": "unknown", "code": "lost"})
     assert "Is book (r1/1) undone?" in made.approval().question
+
+
+def compensated(made: World) -> list[str]:
+    return [record["tool"] for record in msgspec.to_builtins(made.outcome().compensated)]
+
+
+def after_its_deadline(**task: Any) -> World:
+    """A call that can be undone is done; the next one is under way, or has failed."""
+    made = World(
+        tool("book", "external", compensate="unbook"),
+        tool("slow"),
+        tool("unbook", "external"),
+        agent_spec=agent("book", "slow", **task),
+    )
+    steps = PlanStep(id="a", tool="book"), PlanStep(id="b", tool="slow")
+    made.plan(*steps, deadline_at=BEGAN + 60_000)
+    made.answer(made.command("book"), result={"id": 7})
+    return made
+
+
+def time_to_begin(made: World, target: str) -> int:
+    command = made.command(target)
+    return command.expires_at - command.issued_at
+
+
+def test_what_the_deadline_has_cancelled_has_time_to_be_undone() -> None:
+    made = after_its_deadline()
+    made.timer("deadline")
+    made.answer(made.command("slow", "call"), result=1)
+    assert made.status == "compensating"
+    assert time_to_begin(made, "unbook") == 300_000
+    made.answer(made.command("unbook"), result={})
+    assert (made.status, compensated(made)) == ("cancelled", ["book"])
+
+
+def test_a_failed_run_may_be_undone_after_its_deadline() -> None:
+    made = after_its_deadline(on_failure="stop")
+    made.fails(made.command("slow"), "business", "full")
+    made.now = BEGAN + 90_000
+    accepted(made.control("cancel", compensate=True))
+    assert time_to_begin(made, "unbook") == 300_000
+
+
+def test_an_undoing_whose_tool_is_announced_late_is_made_anew_by_a_retry() -> None:
+    made = World(tool("book", "external", compensate="unbook"), agent_spec=agent("book"))
+    made.plan(PlanStep(id="a", tool="book", arguments={"id": 7}), PlanStep(id="b", tool="book"))
+    made.answer(made.command("book"), result={})
+    made.fails(made.command("book"), "business", "full")
+    takes = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    made.tools["unbook"] = tool("unbook", "idempotent", queue="undo", parameters=takes)
+    accepted(made.decide("retry"))
+    command = made.command("unbook")
+    assert (command.arguments, command.effect) == ({"id": 7}, "idempotent")
+    assert made.run.action(made.header.undoing).queue == "undo"
+    made.answer(command, result={})
+    assert (made.status, compensated(made)) == ("failed", ["book"])
+
+
+def test_an_undoing_is_never_sent_without_the_arguments_it_says() -> None:
+    made = World(tool("book", "external"), tool("unbook", "external"), agent_spec=agent("book"))
+    undo = PlanAction(tool="unbook", arguments={"id": {"$": "steps.a.result.id"}})
+    made.plan(PlanStep(id="a", tool="book", compensate=undo), PlanStep(id="b", tool="book"))
+    made.answer(made.command("book"), result={"ref": 7})
+    made.fails(made.command("book"), "business", "full")
+    for _ in range(2):
+        assert "steps.a.result.id" in made.approval().title
+        accepted(made.decide("retry"))
+        assert made.commands == []
+    made.decide("cancel_run", reason="undone by hand")
+    assert (made.status, made.listed()["completed"]) == ("failed", ["book"])
+
+
+def test_an_undoing_made_anew_waits_while_the_run_is_paused() -> None:
+    made = World(tool("book", "external", compensate="unbook"), agent_spec=agent("book"))
+    made.plan(PlanStep(id="a", tool="book"), PlanStep(id="b", tool="book"))
+    made.answer(made.command("book"), result={})
+    made.fails(made.command("book"), "business", "full")
+    made.tools["unbook"] = tool("unbook", "external")
+    made.control("pause")
+    accepted(made.decide("retry"))
+    assert made.commands == []
+    made.control("resume")
+    made.answer(made.command("unbook"), result={})
+    assert compensated(made) == ["book"]
+
+
+def test_a_plan_whose_undoing_can_not_be_read_is_refused() -> None:
+    made = World(tool("book", "external"), tool("unbook", "external"), agent_spec=agent("book"))
+    undo = PlanAction(tool="unbook", arguments={"id": {"$": "((("}})
+    refused(made.plan(PlanStep(id="a", tool="book", compensate=undo)), "plan[0] (a)")

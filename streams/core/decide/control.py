@@ -10,7 +10,7 @@ from perdure.schemas.records import ControlRequest
 
 from ..lifecycle import FINAL
 from ..planning import window
-from ..policies.budget import extended
+from ..policies.budget import extended, used_up
 from ..state import Action, Run
 from .decision import Decision, Lookup, Refusal
 from .ending import end, finish
@@ -94,7 +94,19 @@ def _extend(decision: Decision, request: ControlRequest, actor: str) -> Refusal 
         return Refusal("the run is ending")
     more = extended(decision.run.header.budget, request.budget)
     decision.emit("budget_changed", {"budget": msgspec.to_builtins(more)}, actor)
+    if used_up(decision.run, decision.now) is None:
+        _answered(decision, request, actor)
     return None
+
+
+def _answered(decision: Decision, request: ControlRequest, actor: str) -> None:
+    """What an open question asked for has been given another way: it would wait, and expire."""
+    for n in list(decision.run.header.asks):
+        asked = decision.run.approval(n)
+        if asked is not None and asked.kind == "budget":
+            said = {"decision": "extend", "approver": request.by or "unknown", "verified": None}
+            given = {} if request.reason is None else {"reason": request.reason}
+            decision.emit("approval_decided", {"n": n, **said, **given, "closes": True}, actor)
 
 
 def _retry(decision: Decision, request: ControlRequest, actor: str) -> Refusal | None:

@@ -14,7 +14,7 @@ from ..policies import approval as approvals
 from ..policies import trouble
 from ..policies.budget import extended
 from ..state import Action, Approval, Run
-from . import asking
+from . import asking, undoing
 from .decision import Decision, Lookup, Refusal
 from .ending import end
 from .flow import advance
@@ -175,10 +175,12 @@ def _retry(
     if approval.asked_by is not None:
         told = "Go on and try again."
         decision.emit("action_succeeded", {"n": approval.asked_by, "result": told}, actor)
-    elif (
-        approval.action is not None and decision.run.action(approval.action).status != "proposed"
-    ):  # else `advance` puts it forward, with the questions that it asks
-        call_anew(decision, approval.action)
+        return
+    action = None if approval.action is None else decision.run.action(approval.action)
+    # one that is only proposed `advance` puts forward, with the questions that it asks
+    if action is None or action.status == "proposed" or undoing.begin_again(decision, action):
+        return
+    call_anew(decision, action.n)
 
 
 def _others_like_it(decision: Decision, action: Action, actor: str) -> None:

@@ -30,12 +30,25 @@ def go_on(decision: Decision) -> bool:
     if header.undoing:
         if header.undoing in header.open:
             return True
-        _finished(decision, run.action(header.undoing))
+        undoing = run.action(header.undoing)
+        if undoing.status == "cancelled" and undoing.undoes is not None:
+            _undo(decision, run.action(undoing.undoes))
+            return True
+        _finished(decision, undoing)
     action = _last_done(run)
     if action is None:
         return False
-    if not header.paused:
-        _begin(decision, action)
+    _undo(decision, action)
+    return True
+
+
+def begin_again(decision: Decision, undoing: Action) -> bool:
+    """An undoing that a person has tried again and that was never sent: nobody served its tool, or its
+    arguments could not be made. Another takes its place, made of what is there now."""
+    if undoing.kind != "compensation" or undoing.attempt:
+        return False
+    told = "never sent: it is made anew"
+    decision.emit("action_cancelled", {"n": undoing.n, "reason": told}, "policy:compensation")
     return True
 
 
@@ -71,6 +84,11 @@ def _step(run: Run, action: Action) -> Any:
     if action.stands_for is not None and spec is not None and spec.compensate:
         return None  # another tool has done it, and knows how to undo it
     return next(step for step in run.start.plan or () if step.id == action.step_id)
+
+
+def _undo(decision: Decision, action: Action) -> None:
+    if not decision.run.header.paused:
+        _begin(decision, action)
 
 
 def _begin(decision: Decision, action: Action) -> None:

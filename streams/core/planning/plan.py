@@ -49,6 +49,7 @@ def problem(plan: list[PlanStep], agent: AgentSpec) -> str | None:
             for expression in [
                 *cel.expressions(step.arguments),
                 *([step.when] if step.when is not None else []),
+                *(cel.expressions(step.compensate.arguments) if step.compensate else []),
             ]:
                 cel.check(expression)
         except cel.ExpressionError as error:
