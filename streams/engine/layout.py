@@ -6,10 +6,12 @@ bytes, big endian, so that records lie in order.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 from msgspec import Struct
 from perdure.schemas.avro import StateCodec
+from perdure.schemas.canonical import canonical
 from perdure.streams.core.state import (
     Action,
     Approval,
@@ -127,6 +129,12 @@ def held(run_id: str, position: str = "") -> bytes:
 
 def remembered(run_id: str, request_id: str = "") -> bytes:
     return _REMEMBERED + run_id.encode() + b"/" + request_id.encode()
+
+
+def remembered_modify(run_id: str, request_id: str, arguments: Any) -> bytes:
+    """Of a modify without an id of its own: with other arguments it is another request."""
+    digest = hashlib.sha256(canonical(arguments)).hexdigest()[:16]
+    return remembered(run_id, f"{request_id}#{digest}")
 
 
 def record(run_id: str, key: RecordKey) -> bytes:

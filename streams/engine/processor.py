@@ -377,9 +377,7 @@ class EngineProcessor:
         run_id = request.run_id
         request_id = request.request_id or position(message.record)
         if request.command == "release":
-            self._verdict(
-                ctx, run_id, request_id, False, "the run is not quarantined", remember=False
-            )
+            self._verdict(ctx, run_id, request_id, False, "the run is not quarantined")
             return
         if self._known_digest(ctx, run_id) is None or ctx.get(layout.waiting(run_id)) is not None:
             held = self._kept.store(message.record, ctx.now + CONTROL_WAIT_MS, "")
@@ -396,36 +394,38 @@ class EngineProcessor:
             return
         ctx.delete(layout.held(run_id, where))
         request: records.ControlRequest = self._intake.read(self._kept.record(held)).body
-        self._verdict(
-            ctx, run_id, request.request_id or where, False, "there is no such run", remember=False
-        )
+        self._verdict(ctx, run_id, request.request_id or where, False, "there is no such run")
 
     def _refused_request(self, ctx: Context, message: Message) -> None:
         refused: RefusedRequest = message.body
-        if refused.given and self._repeat(ctx, refused.run_id, refused.request_id):
-            return
-        self._verdict(
-            ctx, refused.run_id, refused.request_id, False, refused.reason, remember=refused.given
-        )
+        known = layout.remembered(refused.run_id, refused.request_id) if refused.given else None
+        if known is None or not self._repeat(ctx, refused.run_id, known):
+            self._verdict(ctx, refused.run_id, refused.request_id, False, refused.reason, known)
 
     def _answer(self, ctx: Context, run_id: str, request_id: str, given: bool, body: Any) -> None:
         """One verdict for a request; a repeated one gets the same again.
 
         A yes without an id of its own is judged first: after a modify the count starts again, and
-        the same person's new yes must count.
+        the same person's new yes must count - if it says by its digest that it is one.
         """
-        plain_yes = not given and isinstance(body, Decided) and body.decision.decision == "approve"
-        if not plain_yes and self._repeat(ctx, run_id, request_id):
+        word = body.decision if isinstance(body, Decided) and not given else None
+        plain_yes = word is not None and word.decision == "approve"
+        known = layout.remembered(run_id, request_id)
+        if word is not None and word.decision == "modify":
+            known = layout.remembered_modify(run_id, request_id, word.arguments)
+        if plain_yes:
+            body.again = ctx.get(known) is not None
+        elif self._repeat(ctx, run_id, known):
             return
         made = self._decide(ctx, run_id, body)
         if isinstance(made, Refusal):
-            if not (plain_yes and self._repeat(ctx, run_id, request_id)):
-                self._verdict(ctx, run_id, request_id, False, made.reason, remember=given)
+            if made.final or not (plain_yes and self._repeat(ctx, run_id, known)):
+                self._verdict(ctx, run_id, request_id, False, made.reason, known if given else None)
         else:
-            self._verdict(ctx, run_id, request_id, True, made.verdict, remember=True)
+            self._verdict(ctx, run_id, request_id, True, made.verdict, known)
 
-    def _repeat(self, ctx: Context, run_id: str, request_id: str) -> bool:
-        known: layout.Remembered | None = ctx.get(layout.remembered(run_id, request_id))
+    def _repeat(self, ctx: Context, run_id: str, key: bytes) -> bool:
+        known: layout.Remembered | None = ctx.get(key)
         if known is None:
             return False
         self._outputs.verdict(ctx, self._checkpoints.header(ctx, run_id), known, run_id)
@@ -439,16 +439,16 @@ class EngineProcessor:
         request_id: str,
         accepted: bool,
         reason: str,
-        *,
-        remember: bool,
+        remembered: bytes | None = None,
     ) -> None:
+        """``remembered``: the key under which a repetition finds it, if it is to be found."""
         header = self._checkpoints.header(ctx, run_id)
         version = 0 if header is None else header.version
         made = layout.Remembered(
             request_id=request_id, accepted=accepted, reason=reason, version=version, at=ctx.now
         )
-        if remember and header is not None:
-            ctx.put(layout.remembered(run_id, request_id), made)
+        if remembered is not None and header is not None:
+            ctx.put(remembered, made)
         self._outputs.verdict(ctx, header, made, run_id)
         ctx.after_commit(partial(self.measures.verdict, accepted))
 

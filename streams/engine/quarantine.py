@@ -109,7 +109,7 @@ class Quarantines:
         self, ctx: Context, run_id: str, message: Message, accepted: bool, reason: str
     ) -> None:
         request_id = message.body.request_id or position(message.record)
-        self._verdict(ctx, run_id, request_id, accepted, reason, remember=False)
+        self._verdict(ctx, run_id, request_id, accepted, reason)
 
 
 def _is_release(body: object) -> bool:

@@ -36,7 +36,7 @@ class Rebuilt:
         self._now = now
         self._runs: dict[str, Run] = {}
         self._unreadable: dict[str, str] = {}  # broken runs: their ids stay taken
-        self._verdicts: dict[str, dict[str, layout.Remembered]] = {}
+        self._verdicts: dict[str, dict[bytes, layout.Remembered]] = {}
         self.broken: dict[str, str] = {}
         """Runs whose history can't be folded, and why: they are not in what is made."""
         self.events = 0
@@ -95,9 +95,13 @@ class Rebuilt:
         request_id = data.get("request_id") if isinstance(data, dict) else None
         if request_id is None or event.version <= run.header.forked_at:
             return  # the copies of a fork are answers to requests to another run
+        key = layout.remembered(event.run_id, request_id)
         if event.type == "approval_decided":
             reason = data["decision"]
             approval = run.approval(data["n"])
+            default = f"{run.approval_id(data['n'])}/{data['approver']}/modify"
+            if reason == "modify" and request_id == default:
+                key = layout.remembered_modify(event.run_id, request_id, data["arguments"])
             if not data["closes"] and approval is not None:
                 reason = f"counted: {len(approval.decisions)} of {approval.required}"
         else:
@@ -105,7 +109,7 @@ class Rebuilt:
         made = layout.Remembered(
             request_id=request_id, accepted=True, reason=reason, version=event.version, at=event.at
         )
-        self._verdicts.setdefault(event.run_id, {})[request_id] = made
+        self._verdicts.setdefault(event.run_id, {})[key] = made
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of the changelog."""
@@ -120,8 +124,7 @@ class Rebuilt:
                 yield key, encode(key, value)
             for name, due in run.header.timers.items():
                 yield timer_key(due, f"{run_id}/{name}".encode()), TIMER_SET
-            for request_id, verdict in self._verdicts.get(run_id, {}).items():
-                key = layout.remembered(run_id, request_id)
+            for key, verdict in self._verdicts.get(run_id, {}).items():
                 yield key, encode(key, verdict)
         for run_id, digest in self._unreadable.items():
             yield from _stub(encode, run_id, digest, None, self._now)

@@ -106,9 +106,38 @@ def test_yes_after_a_modify_counts_again(desk: Desk) -> None:
     approval = asked(desk, required=2)
     assert decide(desk, approval, "ann", "approve")["accepted"]
     assert decide(desk, approval, "bob", "modify", arguments={"n": 2}, reason="less")["accepted"]
-    assert decide(desk, approval, "ann", "approve")["accepted"]
+    digest = desk.on(topics.PENDING)[-1]["digest"]
+    assert decide(desk, approval, "ann", "approve", digest=digest)["accepted"]
     (command,) = desk.on("agent.commands.tools")
     assert command["arguments"] == {"n": 2}
+
+
+def test_a_yes_that_comes_twice_is_none_to_arguments_changed_in_between(desk: Desk) -> None:
+    approval = asked(desk, required=2)
+    decide(desk, approval, "ann", "approve")
+    decide(desk, approval, "bob", "modify", arguments={"n": 5_000_000}, reason="more")
+    said = decide(desk, approval, "ann", "approve")
+    assert (said["accepted"], "give the digest" in said["reason"]) == (False, True)
+    assert not desk.on("agent.commands.tools")
+    digest = desk.on(topics.PENDING)[-1]["digest"]
+    assert decide(desk, approval, "ann", "approve", digest=digest)["accepted"]
+    assert decide(desk, approval, "ann", "approve")["accepted"], "closed: the verdict it had"
+    assert len(desk.on("agent.commands.tools")) == 1
+
+
+def test_another_modify_of_the_same_person_is_another_request(desk: Desk) -> None:
+    approval = asked(desk, required=2)
+    for n in (50, 5):
+        decide(desk, approval, "ann", "modify", arguments={"n": n}, reason="less")
+        assert desk.on(topics.PENDING)[-1]["arguments"] == {"n": n}
+    verdict = desk.on(topics.VERDICTS)[-1]
+    events = len(desk.on(topics.EVENTS))
+    assert decide(desk, approval, "ann", "modify", arguments={"n": 5}, reason="less") == verdict
+    decide(desk, approval, "ann", "modify", arguments={"n": 50}, reason="less")  # the first, late
+    assert len(desk.on(topics.EVENTS)) == events
+    decide(desk, approval, "bob", "approve")
+    (command,) = desk.on("agent.commands.tools")
+    assert command["arguments"] == {"n": 5}
 
 
 def test_same_decision_again_gets_the_same_verdict_and_one_command(desk: Desk) -> None:

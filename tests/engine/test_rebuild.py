@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from perdure.schemas import codec, topics
-from perdure.schemas.records import Checkpoint, RunEvent
+from perdure.schemas.records import ApprovalRule, Checkpoint, RunEvent
 from perdure.streams.engine import layout
 from perdure.streams.engine.rebuild import Rebuilt
 from perdure.streams.runtime.timers import parse_timer
@@ -75,6 +75,21 @@ def test_a_waiting_run_goes_on_and_its_accepted_requests_are_known(tmp_path: Pat
     assert len(made.on("agent.commands.tools")) == 2, "the pause of before is not done again"
     made.answer({"paid": 1})
     assert made.outcome()["complete"] is True
+
+
+def test_a_modify_is_known_afterwards_by_its_arguments(tmp_path: Path) -> None:
+    made = Desk(tmp_path)
+    rule = ApprovalRule(kind="action", tool="pay", required=2)
+    made.catalog(tool("pay", "always", "external"), agent("pay", approvals=[rule]))
+    steps = [{"id": "a", "tool": "pay", "arguments": {"n": 1}}]
+    made.feed(topics.TASKS, task_id="r1", agent="demo", plan=steps)
+    said = {"approval_id": "r1/a1", "decision": "modify", "approver": "ann", "reason": "less"}
+    for n in (50, 5):
+        made.feed(topics.APPROVALS, **said, arguments={"n": n})
+    before = {key: value for key, value in made.store.items() if key.startswith(b"k/")}
+    assert len(before) == 2
+    lose(made)
+    assert {key: value for key, value in made.store.items() if key.startswith(b"k/")} == before
 
 
 def test_the_same_task_is_known_afterwards(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,38 +108,50 @@ def log(broker: str, prefix: str) -> Log:
     return Log(broker, prefix)
 
 
+@pytest.fixture
+def started(log: Log) -> Iterator[Callable[[Path], View]]:
+    """Starts views; one that a failed test has left running would keep the process from ending."""
+    made: list[View] = []
+
+    def start(directory: Path) -> View:
+        made.append(View(log, directory))
+        return made[-1]
+
+    yield start
+    for view in made:
+        view.app.stop()
+
+
 def test_an_aborted_event_is_never_shown_and_the_true_one_of_its_version_is(
-    log: Log, tmp_path: Path
+    log: Log, tmp_path: Path, started: Callable[[Path], View]
 ) -> None:
     """The engine rolled its decision back and decided otherwise: same version, other event."""
     events = golden("0.1-first-plan", "r1")
     wrong = golden("0.1-first-plan", "r1", user_id="nobody")[5]
     log.write(events[:5])
     log.write([wrong], abort=True)
-    view = View(log, tmp_path)
-    try:
-        until(lambda: view.versions() == {"r1": 5}, "the first five events")
-        log.write(events[5:7])
-        log.write([wrong], abort=True)
-        log.write(events[7:], abort=True)
-        log.write(events[7:9])
-        until(lambda: view.versions() == {"r1": 9}, "the true events")
-        assert view.histories.events("r1") == events[:9]
-        assert view.index.find(Query(), now_ms()).runs[0]["user_id"] == events[0].user_id
-        assert view.index.find(Query(), now_ms()).runs[0]["incomplete"] is False
-    finally:
-        view.stop()
+    view = started(tmp_path)
+    until(lambda: view.versions() == {"r1": 5}, "the first five events")
+    log.write(events[5:7])
+    log.write([wrong], abort=True)
+    log.write(events[7:], abort=True)
+    log.write(events[7:9])
+    until(lambda: view.versions() == {"r1": 9}, "the true events")
+    assert view.histories.events("r1") == events[:9]
+    assert view.index.find(Query(), now_ms()).runs[0]["user_id"] == events[0].user_id
+    assert view.index.find(Query(), now_ms()).runs[0]["incomplete"] is False
+    view.stop()
 
 
 def test_a_view_that_stops_and_starts_while_events_arrive_equals_one_made_from_zero(
-    log: Log, tmp_path: Path
+    log: Log, tmp_path: Path, started: Callable[[Path], View]
 ) -> None:
     names = ["0.1-first-plan", "0.1-first-model_loop", "0.1-first-handover"]
     histories = [golden(names[n % 3], f"r{n}", 1_750_000_000_000 + n) for n in range(24)]
     half = [len(events) // 2 for events in histories]
     for events, middle in zip(histories[:12], half, strict=False):
         log.write(events[:middle])
-    view = View(log, tmp_path / "kept")
+    view = started(tmp_path / "kept")
     until(view.versions, "something is shown")
     for events, middle in zip(histories[12:], half[12:], strict=True):
         log.write(events[:middle])
@@ -148,13 +161,13 @@ def test_a_view_that_stops_and_starts_while_events_arrive_equals_one_made_from_z
     log.write(golden("0.1-first-plan", "over", 1_750_000_000_999), ended=True)
     wanted = {f"r{n}": len(events) for n, events in enumerate(histories)}
     wanted["over"] = len(golden("0.1-first-plan"))
-    view = View(log, tmp_path / "kept")
+    view = started(tmp_path / "kept")
     until(lambda: view.versions() == wanted, "all events")
     until(lambda: view.index.shown("over")["complete"] is not None, "its outcome")  # type: ignore[index]
     kept = view.whole()
     view.stop()
     log.forget_views()
-    view = View(log, tmp_path / "anew")
+    view = started(tmp_path / "anew")
     until(lambda: view.versions() == wanted, "all events again")
     until(lambda: view.index.shown("over")["complete"] is not None, "its outcome again")  # type: ignore[index]
     assert view.whole() == kept
@@ -163,7 +176,9 @@ def test_a_view_that_stops_and_starts_while_events_arrive_equals_one_made_from_z
 
 
 @pytest.mark.soak
-def test_how_fast_it_catches_up(log: Log, tmp_path: Path, record_property: Any) -> None:
+def test_how_fast_it_catches_up(
+    log: Log, tmp_path: Path, started: Callable[[Path], View], record_property: Any
+) -> None:
     """A figure, not a gate: 20,000 events that were written while no view ran."""
     story = golden("0.1-first-model_loop")
     runs = 20_000 // len(story) + 1
@@ -172,7 +187,7 @@ def test_how_fast_it_catches_up(log: Log, tmp_path: Path, record_property: Any) 
             golden("0.1-first-model_loop", f"r{n}") for n in range(first, min(first + 20, runs))
         ]
         log.write([event for step in zip(*batch, strict=True) for event in step])
-    view = View(log, tmp_path)
+    view = started(tmp_path)
     began = time.monotonic()
     until(view.app.recovered.is_set, "the tables are there")
     ready = time.monotonic()

@@ -39,6 +39,11 @@ def on_decided(run: Run, message: Decided, now: int, lookup: Lookup) -> Decision
     if refused is not None:
         return Refusal(refused)
     assert approval is not None
+    if message.again and word.digest is None and approval.original_arguments is not None:
+        return Refusal(
+            "the arguments were changed since you said yes: give the digest of what you say yes to",
+            final=True,
+        )
     if word.decision == "modify" and approval.tool is not None:
         broken = argument_error(run.spec(approval.tool), lookup.value(word.arguments) or {})
         if broken is not None:

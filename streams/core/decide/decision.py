@@ -50,10 +50,12 @@ def fitting(lookup: Lookup, values: Sequence[Any]) -> list[Any]:
 class Refusal:
     """A message that changes nothing: it is counted, and a request gets this as its verdict."""
 
-    __slots__ = ("reason",)
+    __slots__ = ("final", "reason")
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, final: bool = False) -> None:
         self.reason = reason
+        self.final = final
+        """Also of a request that was accepted before: it is not the same any more."""
 
     def __repr__(self) -> str:
         return f"Refusal({self.reason!r})"

@@ -27,6 +27,8 @@ class Decided(Struct):
     verified: str = "none"
     refused: str | None = None
     """Why it proves nothing, where it claims to."""
+    again: bool = False
+    """Its default id was accepted before: a record that came twice, or another decision in the same words."""
 
 
 class Control(Struct):
