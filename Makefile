@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FAST := not kafka and not chaos and not browser and not soak and not simulation
+LOW := nice -n 10 $(BIN)/python -m pytest -q
 KAFKA := kafka and not browser and not chaos and not soak
 # With a broker, but run in the lane without one, so that both take as long.
 MOVED := tests/cluster tests/views
@@ -28,7 +29,7 @@ fast: install
 # part of those with a broker, and is printed after it.
 # What kills comes last, alone.
 test: install check
-	@nice -n 10 sh -c '$(BIN)/python -m pytest -q -m "$(FAST)" && $(BIN)/python -m pytest -q -m "simulation and not soak" && $(BIN)/python -m pytest -q -m "browser and not soak" && $(BIN)/python -m pytest -q -m "$(KAFKA)" $(MOVED)' > .fast-tests.log 2>&1 & beside=$$!; \
+	@sh -c '$(LOW) -m "$(FAST)" && $(LOW) -m "simulation and not soak" && $(LOW) -m "browser and not soak" && $(BIN)/python -m pytest -q -m "$(KAFKA)" $(MOVED)' > .fast-tests.log 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest -q -m "$(KAFKA)" $(addprefix --ignore=,$(MOVED)); with=$$?; \
 	wait $$beside; without=$$?; cat .fast-tests.log; test $$with -eq 0 && test $$without -eq 0
 	$(BIN)/python -m pytest -q -m "chaos and not soak"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from perdure.reading import Overview, Scanner, Summary, event_of
+from perdure.reading import Overview, Raw, Scanner, Summary, event_of
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent, Status
 from perdure.settings import Settings
@@ -35,11 +36,11 @@ class Wanted:
             leave(USAGE, f"--status takes {', '.join(STATUSES)}, not {safe(self.status, 40)}")
 
     def fits(self, run: Summary) -> bool:
-        return (
-            self.status in (None, run.status)
-            and self.agent in (None, run.agent)
-            and self.user in (None, run.user_id)
-        )
+        return self.status in (None, run.status) and self.may_fit(run)
+
+    def may_fit(self, run: Summary) -> bool:
+        """Whether it fits now or in another status."""
+        return self.agent in (None, run.agent) and self.user in (None, run.user_id)
 
 
 def runs(made: Settings, wanted: Wanted, *, follow: bool, as_json: bool) -> None:
@@ -47,21 +48,23 @@ def runs(made: Settings, wanted: Wanted, *, follow: bool, as_json: bool) -> None
     wanted.check()
     scanner = Scanner(made.client_conf(), made.topic_prefix)
     overview = Overview()
+    ends: dict[int, int] = defaultdict(int)
     going_on: _Told | _Changes | None = None
     for raw in scanner.scan([topics.EVENTS], follow=follow):
         if raw is not None:
+            ends[raw.partition] = raw.offset + 1
             event = event_of(raw)
             if event is not None:
                 run = overview.take(event)
                 if going_on is not None:
-                    going_on.take(event, run)
+                    going_on.take(raw, event, run)
         elif going_on is None:
             overview.settle(questions(scanner))
             _list(overview, wanted, as_json)
-            if follow:
-                going_on = (
-                    _Changes(wanted, overview) if as_json else _Told(wanted, overview, scanner)
-                )
+            if follow and as_json:
+                going_on = _Changes(wanted, overview)
+            elif follow:
+                going_on = _Told(wanted, overview, Stories(scanner), ends)
         else:
             going_on.pause()
 
@@ -69,24 +72,43 @@ def runs(made: Settings, wanted: Wanted, *, follow: bool, as_json: bool) -> None
 class _Told:
     """What happens in the runs that fit, in the words of `perdure show`."""
 
-    def __init__(self, wanted: Wanted, overview: Overview, scanner: Scanner) -> None:
+    def __init__(
+        self, wanted: Wanted, overview: Overview, stories: Stories, ends: Mapping[int, int]
+    ) -> None:
         self._wanted = wanted
-        self._stories = Stories(scanner)
-        under_way = [run for run in overview.runs.values() if run.finished_at is None]
-        newest = heapq.nlargest(AT_ONCE, under_way, key=lambda run: run.updated_at)
-        self._stories.read({run.run_id: run.version for run in newest})
-        self._width = min(max((len(run.run_id) for run in newest), default=0), 40)
+        self._stories = stories
+        self._width = 0
+        self._held: dict[str, tuple[int, list[str]]] = {}
+        under_way = [
+            run for run in overview.runs.values() if wanted.may_fit(run) and run.finished_at is None
+        ]
+        under_way.sort(key=lambda run: run.updated_at, reverse=True)
+        stories.read([run.run_id for run in under_way[:AT_ONCE]], ends)
+        stories.leave_out(run.run_id for run in under_way[AT_ONCE:])
 
-    def take(self, event: RunEvent, run: Summary) -> None:
-        told = self._stories.tell(event)
-        if told is not None and self._wanted.fits(run):
-            who, what = (safe(each, limit) for each, limit in zip(told, (40, 1_000), strict=True))
-            self._width = max(self._width, min(len(run.run_id), 40))
-            name = safe(run.run_id, 200)
-            emit(f"{time_of_day(event.at)}  {name:<{self._width}}  {who:<16} {what}")
+    def take(self, raw: Raw, event: RunEvent, run: Summary) -> None:
+        """Tell it if the run fits, and with it what the same decision brought before."""
+        if not self._wanted.may_fit(run):
+            return
+        told = self._stories.tell(raw, event)
+        at, lines = self._held.pop(run.run_id, (event.at, []))
+        lines = lines if at == event.at else []
+        if told is not None:
+            lines.append(self._line(event, told))
+        if self._wanted.fits(run):
+            for text in lines:
+                emit(text)
+        elif lines:
+            self._held[run.run_id] = event.at, lines
+
+    def _line(self, event: RunEvent, told: tuple[str, str]) -> str:
+        who, what = (safe(each, limit) for each, limit in zip(told, (40, 1_000), strict=True))
+        self._width = max(self._width, min(len(event.run_id), 40))
+        name = safe(event.run_id, 200)
+        return f"{time_of_day(event.at)}  {name:<{self._width}}  {who:<16} {what}".rstrip()
 
     def pause(self) -> None:
-        pass
+        self._held.clear()
 
 
 class _Changes:
@@ -97,7 +119,7 @@ class _Changes:
         self._shown = {run.run_id: _face(run) for run in overview.runs.values()}
         self._changed: dict[str, Summary] = {}
 
-    def take(self, event: RunEvent, run: Summary) -> None:
+    def take(self, raw: Raw, event: RunEvent, run: Summary) -> None:
         self._changed[event.run_id] = run
 
     def pause(self) -> None:

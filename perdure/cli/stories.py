@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from perdure.reading import Scanner, event_of
+from perdure.reading import Raw, Scanner, event_of
 from perdure.schemas import topics
 from perdure.schemas.records import RunEvent
-from perdure.streams.core.apply import BrokenHistory
+from perdure.streams.core.apply import BrokenHistory, begins_anew
 
 from .folded import Folded
 from .timeline import Teller
 
 AT_ONCE: Final = 1_000
-"""So many runs are held folded; one more puts away the run that said nothing for the longest time."""
+"""So many runs are held folded. What a further one puts away is told by its events' types alone:
+reading it again for each of its events would take longer than they do."""
 
 
 class Stories:
@@ -26,49 +27,55 @@ class Stories:
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._known: dict[str, tuple[Folded | None, Teller]] = {}
+        self._known: dict[str, tuple[Folded, Teller]] = {}
+        self._away: set[str] = set()
+        """Runs of whom nobody knows what is secret: put away, or without their beginning."""
 
-    def read(self, versions: Mapping[str, int]) -> None:
-        """Take up runs under way, each up to a version. Raises `NoTopic`, `Unreachable`."""
-        wanted = {run_id.encode(): version for run_id, version in versions.items()}
-        only = next(iter(versions)) if len(versions) == 1 else None
-        for raw in self._scanner.scan([topics.EVENTS], run_id=only) if wanted else ():
-            if raw is None or raw.key not in wanted:
-                continue
-            event = event_of(raw)
-            if event is not None and event.version <= wanted[raw.key]:
-                self._take(event)
-
-    def tell(self, event: RunEvent) -> tuple[str, str] | None:
-        """(who, what) where the event says something; None also for one that was told before.
+    def read(self, run_ids: Iterable[str], before: Mapping[int, int]) -> None:
+        """Take up runs under way by their events that stand before an offset of each partition.
 
         Raises `NoTopic`, `Unreachable`.
         """
-        if event.run_id not in self._known and event.version > 1:
-            self.read({event.run_id: event.version - 1})
+        wanted = {run_id.encode() for run_id in run_ids}
+        only = next(iter(wanted)).decode() if len(wanted) == 1 else None
+        for raw in self._scanner.scan([topics.EVENTS], run_id=only) if wanted else ():
+            if raw is not None and raw.key in wanted and raw.offset < before[raw.partition]:
+                event = event_of(raw)
+                if event is not None:
+                    self._take(event)
+
+    def leave_out(self, run_ids: Iterable[str]) -> None:
+        """Runs under way that are not read: there are too many."""
+        self._away.update(run_ids)
+
+    def tell(self, raw: Raw, event: RunEvent) -> tuple[str, str] | None:
+        """(who, what) where the event says something. Raises `NoTopic`, `Unreachable`."""
+        run_id = event.run_id
+        if event.version > 1 and run_id not in self._known and run_id not in self._away:
+            self.read([run_id], {raw.partition: raw.offset})
         return self._take(event)
 
     def _take(self, event: RunEvent) -> tuple[str, str] | None:
         run_id = event.run_id
-        known = self._known.pop(run_id, None) or (Folded(), Teller())
-        folded, teller = known
-        told: tuple[str, str] | None = None
-        if folded is None:
-            told = _unknown(event)
-        elif event.version > folded.version:
-            try:
-                line = teller.tell(folded.take(event))
-                told = None if line is None else (line[2], line[3])
-            except BrokenHistory:
-                known = None, teller
-                told = _unknown(event)
-        if event.type != "run_finished":
-            self._known[run_id] = known
-            if len(self._known) > AT_ONCE:
-                del self._known[next(iter(self._known))]
-        return told
+        folded, teller = self._known.pop(run_id, None) or (Folded(), Teller())
+        if event.version == 1:
+            self._away.discard(run_id)
+            if begins_anew(folded.run, event):
+                folded, teller = Folded(), Teller()
+        elif run_id in self._away:
+            return _unknown(event)
+        try:
+            line = teller.tell(folded.take(event))
+        except BrokenHistory:
+            self._away.add(run_id)
+            return _unknown(event)
+        self._known[run_id] = folded, teller
+        if len(self._known) > AT_ONCE:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._away.add(oldest)
+        return None if line is None else (line[2], line[3])
 
 
 def _unknown(event: RunEvent) -> tuple[str, str]:
-    """Of a run whose beginning is gone, or is forged: what in it is secret nobody knows."""
     return event.actor, event.type.replace("_", " ")

@@ -24,7 +24,7 @@ from tests.kafka.world import until
 
 from .histories import golden
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 PARTITIONS = 2
 
 

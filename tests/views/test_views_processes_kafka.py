@@ -19,7 +19,7 @@ from .histories import golden
 from .test_views_kafka import Log
 
 NONE: dict[str, Any] = {"totals": {"done": -1}}
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 class Process:

@@ -53,7 +53,9 @@ def _replied(data: Data, name: Words) -> str:
     calls = [shown(call["name"], 60) for call in data["calls"]]
     if calls:
         return "The model calls " + ", ".join(calls)
-    return "The model says: " + _value(data.get("note") or data["content"] or "nothing")
+    if data.get("note"):  # why its reply can't be used; the next call begins with it
+        return "Told to the model: " + _value(data["note"])
+    return "The model says: " + _value(data["content"] or "nothing")
 
 
 def _planned(data: Data, name: Words) -> str:
