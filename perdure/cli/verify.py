@@ -43,6 +43,8 @@ class Report:
     outcome: str = "not compared"
     live: str = "not compared"
     differences: list[str] = field(default_factory=list)
+    former: list[str] = field(default_factory=list)
+    """The last hashes of the runs that had the id before."""
 
     def differs(self, text: str) -> None:
         self.differences.append(text)
@@ -98,6 +100,8 @@ def _fold(
             break
         problem = "is no event" if event is None else unsound(report.run_id, run, event)
         if problem is None and event is not None:
+            if run is not None and begins_anew(run, event):
+                report.former.append(run.header.hash)
             try:
                 run = follow(run, event)
             except Exception as error:  # whatever a forged event leads to is the finding
@@ -136,6 +140,8 @@ def _against_outcome(report: Report, run: Run, scanner: Scanner) -> None:
         if raw is not None and raw.key == report.run_id.encode():
             value = raw.value
     ended = run.header.status in FINAL
+    if value is not None and not ended and _of_a_former_run(report, value):
+        value = None
     if value is None:
         report.outcome = "none"
         if ended:
@@ -158,6 +164,15 @@ def _against_outcome(report: Report, run: Run, scanner: Scanner) -> None:
         if here != there:
             report.outcome = "differs"
             report.differs(f"outcome.{name}: {there}, but the events give {here}")
+
+
+def _of_a_former_run(report: Report, value: bytes) -> bool:
+    """A task that was refused, or a run whose id was forgotten: its outcome stands until this one ends."""
+    try:
+        outcome = codec.decode(value, Outcome)
+    except RecordError:
+        return False
+    return outcome.version == 0 or outcome.hash in report.former
 
 
 def _against_live(report: Report, run: Run, scanner: Scanner) -> None:
@@ -242,7 +257,9 @@ def _first_difference(name: str, mine: Any, theirs: Any) -> str | None:
 def _print(report: Report, as_json: bool) -> None:
     ok = not report.differences
     if as_json:
-        line({"ok": ok, **msgspec.to_builtins(report)})
+        told = msgspec.to_builtins(report)
+        del told["former"]
+        line({"ok": ok, **told})
         if not ok:
             leave(FAILED, f"{report.run_id}: {report.differences[0]}")
         return

@@ -131,6 +131,11 @@ def remembered(run_id: str, request_id: str = "") -> bytes:
     return _REMEMBERED + run_id.encode() + b"/" + request_id.encode()
 
 
+def refused(run_id: str) -> bytes:
+    """That a task of this id was refused, and its outcome says so; no request's id holds a ``~``."""
+    return remembered(run_id, "~refused")
+
+
 def remembered_modify(run_id: str, request_id: str, arguments: Any) -> bytes:
     """Of a modify without an id of its own: with other arguments it is another request."""
     digest = hashlib.sha256(canonical(arguments)).hexdigest()[:16]

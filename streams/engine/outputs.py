@@ -101,7 +101,7 @@ class Outputs:
         if header.status in FINAL:
             self._outcome(ctx, run, key)
         elif before is not None and before.header.status in FINAL:
-            self._no_outcome(ctx, key, header)
+            self.no_outcome(ctx, key, header)
         return sent
 
     def _timers(self, ctx: Context, run_id: str, old: dict[str, int], new: dict[str, int]) -> None:
@@ -211,7 +211,7 @@ class Outputs:
         made.text = made.text[:KEPT_INLINE]
         self._send(ctx, topics.OUTCOMES, key, codec.encode(made), run.header, ctx.partition)
 
-    def _no_outcome(self, ctx: Context, key: bytes, header: Header) -> None:
+    def no_outcome(self, ctx: Context, key: bytes, header: Header) -> None:
         """The run goes on after its end: what was its outcome is none any more."""
         headers = self._headers(b"Outcome", header.trace)
         ctx.send(topics.OUTCOMES, key, None, headers, ctx.partition)

@@ -158,6 +158,8 @@ class EngineProcessor:
             self._purge(ctx, run_id)
         elif what == "stub":
             ctx.delete(layout.stub(run_id))
+        elif what == "refused":
+            ctx.delete(layout.refused(run_id))
         else:
             self._decide(ctx, run_id, Timer(name))
 
@@ -316,6 +318,11 @@ class EngineProcessor:
             self._refuse(ctx, record, run_id, task, made.reason)
             return
         self._stage(ctx, None, made)
+        before: layout.Remembered | None = ctx.get(layout.refused(run_id))
+        if before is not None:  # its outcome would stand as this run's until this one has ended
+            ctx.delete(layout.refused(run_id))
+            ctx.cancel_timer(before.at + STUB_RETENTION_MS, f"{run_id}/refused".encode())
+            self._outputs.no_outcome(ctx, run_id.encode(), made.run.header)
         for key, held in list(ctx.scan(layout.held(run_id))):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
@@ -345,14 +352,21 @@ class EngineProcessor:
                 f"task_id {refused.run_id} is taken; and {refused.error}",
             )
             return
-        ctx.dead_letter(message.record, "refused", str(refused.error))
-        self._outputs.refused_outcome(ctx, refused.run_id, None, str(refused.error), ctx.now)
+        self._refuse(ctx, message.record, refused.run_id, None, str(refused.error))
 
     def _refuse(
-        self, ctx: Context, record: Record, run_id: str, task: records.Task, reason: str
+        self, ctx: Context, record: Record, run_id: str, task: records.Task | None, reason: str
     ) -> None:
+        """The id stays free: the same task may be sent again when what it lacked is there."""
         ctx.dead_letter(record, "refused", reason)
         self._outputs.refused_outcome(ctx, run_id, task, reason, ctx.now)
+        before: layout.Remembered | None = ctx.get(layout.refused(run_id))
+        timer = f"{run_id}/refused".encode()
+        if before is not None:
+            ctx.cancel_timer(before.at + STUB_RETENTION_MS, timer)
+        made = layout.Remembered(request_id="", accepted=False, at=ctx.now)
+        ctx.put(layout.refused(run_id), made)
+        ctx.set_timer(ctx.now + STUB_RETENTION_MS, timer)
 
     # --- requests -----------------------------------------------------------------------------
 

@@ -135,7 +135,8 @@ class Answers:
         row = self.index.shown(run_id)
         if row is None:
             raise NoRun(run_id)
-        outcome = self.histories.outcome(run_id)
+        # That of a former run of a forgotten id stands until this one has ended.
+        outcome = None if row["finished_at"] is None else self.histories.outcome(run_id)
         shown = {
             **row,
             **dict.fromkeys(_DETAIL),

@@ -251,8 +251,10 @@ class Index:
         if found is None:
             return None
         raw, complete, held = found
-        done = None if complete is None else bool(complete)
-        return rows.public(_decode(raw), complete=done, quarantined=bool(held))
+        row = _decode(raw)
+        # A former run of a forgotten id has an outcome until this one has ended.
+        done = None if complete is None or row.finished_at is None else bool(complete)
+        return rows.public(row, complete=done, quarantined=bool(held))
 
     def totals(self, agent: str | None = None) -> dict[str, int]:
         """Runs by status."""

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from perdure.schemas import codec
 from perdure.schemas.records import RunEvent
+from perdure.streams.core.policies import outcome
 
 from perdure.cli import find, verify
 from perdure.cli.audit import Audit, findings, sections
@@ -64,6 +66,18 @@ def test_verify_names_what_was_changed_in_the_former_run() -> None:
     report = verify.Report("r1")
     verify._fold(report, records(forged), None)
     assert "offset 2 (version 3" in report.differences[0]
+
+
+def test_verify_knows_whose_outcome_a_former_one_is() -> None:
+    def value(version: int, digest: str) -> bytes:
+        ended = outcome.build(former().run)
+        return codec.encode(msgspec.structs.replace(ended, version=version, hash=digest))
+
+    report = verify.Report("r1")
+    verify._fold(report, records(BOTH), None)
+    assert verify._of_a_former_run(report, value(FORMER[-1].version, FORMER[-1].hash))
+    assert verify._of_a_former_run(report, value(0, "")), "a refused task's"
+    assert not verify._of_a_former_run(report, value(NOW[-1].version, NOW[-1].hash))
 
 
 def test_verify_takes_no_beginning_in_the_middle_of_a_run() -> None:

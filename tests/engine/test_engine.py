@@ -90,6 +90,35 @@ def test_control_of_a_run_that_never_comes_is_refused_after_thirty_seconds(desk:
     assert (verdict["accepted"], verdict["reason"]) == (False, "there is no such run")
 
 
+def refused_twice(desk: Desk) -> None:
+    """A task for an agent that nobody has announced, sent, and sent again a day later."""
+    for _ in range(2):
+        desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
+        desk.tick(86_400)
+    assert [each["version"] for each in desk.on(topics.OUTCOMES)] == [0, 0]
+
+
+def test_a_refused_task_that_runs_when_it_is_sent_again_has_no_outcome_until_it_ends(
+    desk: Desk,
+) -> None:
+    refused_twice(desk)
+    desk.catalog(tool("call"), agent("call"))
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
+    assert desk.on(topics.OUTCOMES)[-1] is None
+    assert layout.refused("r") not in desk.store
+    assert b"r/refused" not in desk.timers
+    desk.answer({"n": 1})
+    assert desk.outcome()["status"] == "done"
+
+
+def test_that_a_task_was_refused_is_forgotten_with_its_id(desk: Desk) -> None:
+    refused_twice(desk)
+    desk.tick(28 * 86_400)
+    assert layout.refused("r") in desk.store
+    desk.tick(2 * 86_400)
+    assert (desk.store, desk.timers) == ({}, {})
+
+
 def asked(desk: Desk, required: int = 1) -> str:
     rule = ApprovalRule(kind="action", tool="call", approvers=["ann", "bob"], required=required)
     desk.catalog(tool("call"), agent("call", approvals=[rule]))
