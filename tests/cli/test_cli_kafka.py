@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +138,32 @@ def test_a_question_is_shown_covered_and_decided_once(desk: Desk) -> None:
     assert "4711" not in json.dumps(state)
     (open_state,) = desk.json("show", "door-1", "--uncover")
     assert "4711" in json.dumps(open_state)
+
+
+def test_runs_followed_tells_what_happens_until_it_is_interrupted(desk: Desk) -> None:
+    desk.asks("door-8")  # before it looks: its story is read from the beginning
+    command = [sys.executable, "-m", "perdure", "runs", "--follow", "--agent", "porter"]
+    following = subprocess.Popen(
+        command, env=os.environ | desk.environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert following.stdout is not None
+        assert any("door-8" in line for line in following.stdout), "the list comes first"
+        desk("submit", "--agent", "clerk", "--input", "tea", "--id", "note-8")  # another agent's
+        assert desk("approve", "door-8/a1").exit_code == 0
+        told = []
+        for line in following.stdout:
+            told.append(line)
+            if "Finished: done" in line:
+                break
+    finally:
+        following.send_signal(signal.SIGINT)
+        following.communicate(timeout=20)
+    assert following.returncode == 130
+    story = [line for line in told if "  door-8  " in line]
+    assert "ann decided a1: approve" in story[0]
+    assert any('succeeded: {"code":"***","opened":"north"}' in line for line in story)
+    assert not any("note-8" in line for line in told)
 
 
 def test_a_rejection_carries_its_reason_and_runs_lists_it(desk: Desk) -> None:
