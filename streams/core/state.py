@@ -175,6 +175,8 @@ class Action(Struct, kw_only=True, omit_defaults=False):
     layer: int = 0
     estimate: int = 0
     beginning: str | None = None
+    counted: list[int] = field(default_factory=list)
+    """Attempts whose usage counts already: of a result that comes twice it counts once."""
 
 
 class Message(Struct, kw_only=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from perdure.schemas.records import ActionResult
+from perdure.schemas.records import ActionCommand, ActionResult, Usage
 
 from .harness import PlanStep, World, accepted, refused, tool
 
@@ -133,3 +133,49 @@ def test_a_late_unknown_of_an_external_call_that_was_refused_changes_nothing() -
     command = made.command()
     made.fails(command, "business", "no")
     refused(made.answer(command, "unknown", error={"kind": "unknown", "code": "lost"}), "failed")
+
+
+def twice_asked() -> tuple[World, ActionCommand, ActionCommand]:
+    """A model that was slow: its call was made a second time, and neither is answered."""
+    made = World(tool("look"))
+    made.start()
+    first = made.command("m")
+    made.timer()
+    made.timer()  # the wait before the second attempt
+    second = made.command("m") if made.command("m") is not first else made.commands[-1]
+    assert (first.attempt, second.attempt) == (1, 2)
+    return made, first, second
+
+
+REPLY = {
+    "content": None,
+    "tool_calls": [{"name": "look", "arguments": {}}],
+    "finish_reason": "tool_calls",
+}
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_what_an_answer_has_cost_counts_although_it_came_too_late(late: int) -> None:
+    made, first, second = twice_asked()
+    used = {1: Usage(10, 5, 0.5), 2: Usage(1000, 7, 7.5)}
+    early, after = (second, first) if late == 1 else (first, second)
+    accepted(made.answer(early, result=REPLY, usage=used[3 - late]))
+    accepted(made.answer(after, result=REPLY, usage=used[late]))
+    assert made.types()[-1] == "action_progressed"
+    spent = (made.header.input_tokens, made.header.output_tokens, made.header.cost)
+    assert spent == (1010, 12, 8.0)
+    for command in (first, second):  # each once more
+        refused(made.answer(command, result=REPLY, usage=used[command.attempt]), "is succeeded")
+    assert made.header.input_tokens == 1010
+    assert [a.target for a in made.run.open_actions()] == ["look"]
+
+
+def test_of_a_failed_attempt_too_and_only_while_the_run_goes_on() -> None:
+    made, first, second = twice_asked()
+    error = {"kind": "model_invalid", "code": "x", "message": "cut off"}
+    accepted(made.answer(first, "failed", error=error, usage=Usage(10, 5, 0.5)))
+    assert made.header.input_tokens == 10
+    made.answer(second, result={"content": "done", "finish_reason": "stop"})
+    assert made.status == "done"
+    refused(made.answer(second, "failed", error=error, usage=Usage(9, 9, 9.0)), "is succeeded")
+    assert made.header.input_tokens == 10

@@ -130,7 +130,9 @@ def action_started(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
 
 
 def action_progressed(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
-    change_action(run, data["n"], progress=data.get("progress"))
+    if "progress" in data:
+        change_action(run, data["n"], progress=data["progress"])
+    count_usage(run, data)
     if data.get("due") is not None:
         set_timer(run, f"act/{data['n']}", data["due"])
 

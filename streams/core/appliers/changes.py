@@ -63,8 +63,12 @@ def close_action(run: Run, action: Action) -> None:
 
 
 def count_usage(run: Run, data: dict[str, Any]) -> None:
+    """What the event's result has used, whichever attempt it is of; after the action was changed."""
     usage = data.get("usage")
     if usage:
+        if "counted" in data:
+            n = data["n"]
+            change_action(run, n, counted=[*run.action(n).counted, data["counted"]])
         header = run.header
         header.input_tokens += usage.get("input_tokens", 0)
         header.output_tokens += usage.get("output_tokens", 0)

@@ -9,7 +9,7 @@ import msgspec
 from perdure.schemas.records import ActionError, ActionResult
 
 from .. import effects
-from ..lifecycle import SUCCEEDED
+from ..lifecycle import FINAL, SUCCEEDED
 from ..planning import compaction, model_loop
 from ..policies.budget import priced
 from ..policies.retry import may_have_happened, still_ambiguous, wait_seconds
@@ -41,8 +41,24 @@ def on_result(run: Run, message: ActionResult, now: int, lookup: Lookup) -> Deci
         return decision if decision.events else _late(action)
     refused = _HANDLERS[message.status](decision, action, message)
     if refused is not None:
-        return refused
+        return _used(decision, action, message) or refused
     advance(decision)
+    return decision
+
+
+def _used(decision: Decision, action: Action, message: ActionResult) -> Decision | None:
+    """What an answer has cost that comes too late to be of use; until the run has ended."""
+    run = decision.run
+    extra = _extra(run, action, message)
+    if (
+        "usage" not in extra
+        or message.attempt in action.counted
+        or run.header.status in FINAL
+        or decision.events
+    ):
+        return None
+    data = {"n": action.n, "attempt": message.attempt, **extra}
+    decision.emit("action_progressed", data, _actor(message))
     return decision
 
 
@@ -56,6 +72,7 @@ def _extra(run: Run, action: Action, message: ActionResult) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if message.usage is not None:
         extra["usage"] = msgspec.to_builtins(priced(run, action, message.usage))
+        extra["counted"] = message.attempt
     if message.worker:
         extra["worker"] = message.worker
     return extra

@@ -147,7 +147,11 @@ TITLES: Final[dict[str, Callable[[Data, Words], str]]] = {
     "action_proposed": _proposed,
     "action_requested": _requested,
     "action_started": lambda d, n: f"{n(d['n'])} has begun",
-    "action_progressed": lambda d, n: f"{n(d['n'])} saved its progress",
+    "action_progressed": lambda d, n: (
+        f"{n(d['n'])} saved its progress"
+        if "progress" in d
+        else f"{n(d['n'])} answered late: it counts"
+    ),
     "action_succeeded": _succeeded,
     "action_failed": _failed,
     "action_unknown": lambda d, n: f"{n(d['n'])} may or may not have happened: {_error(d)}",
