@@ -14,7 +14,7 @@ from perdure.streams.core.decide import task as task_decider
 from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal
 from perdure.streams.core.decide.dispatch import decide
 from perdure.streams.core.decide.fork import fork
-from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
+from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer, Unusable
 from perdure.streams.core.keys import nonce
 from perdure.streams.core.state import Run
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record
@@ -230,6 +230,12 @@ class EngineProcessor:
 
     def _result(self, ctx: Context, message: Message) -> None:
         result: records.ActionResult = message.body
+        if result.status == "succeeded":
+            why = self._outputs.unreadable(result.result)
+            if why is not None:
+                result.result = None
+                self._decide(ctx, result.run_id, Unusable(result, why))
+                return
         result.result = self._outputs.keep(result.result)
         result.progress = self._outputs.keep(result.progress)
         self._decide(ctx, result.run_id, result)
@@ -319,7 +325,7 @@ class EngineProcessor:
         for key, held in list(ctx.scan(layout.held(run_id))):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
-            self._control(ctx, self._intake.read(self._kept.record(held)))
+            self._dispatch(ctx, self._intake.read(self._kept.record(held)))
 
     def _give_up_fork(self, ctx: Context, error: Exception) -> None:
         """Making a fork raised: it is refused, its source is unharmed."""
