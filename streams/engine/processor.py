@@ -110,7 +110,9 @@ class EngineProcessor:
         self._quarantines = Quarantines(
             self._dispatch,
             self._verdict,
-            self._checkpoints.header,
+            self._refuse,
+            self.encode,
+            self._checkpoints,
             self._intake,
             self._kept,
             self.measures,

@@ -120,8 +120,8 @@ def test_same_decision_again_gets_the_same_verdict_and_one_command(desk: Desk) -
 
 
 def broken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose own processing raises."""
-    desk.catalog(tool("call"), agent("call"))
+    """A run whose own processing raises: a writing call has its result there."""
+    desk.catalog(tool("call", effect="idempotent"), agent("call"))
     desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
     with monkeypatch.context() as patch:
         patch.setattr(desk.engine, "_decide", lambda *_: 1 / 0)
