@@ -27,6 +27,19 @@ def holds_reserved(value: Any) -> bool:
     return isinstance(value, list) and any(map(holds_reserved, value))
 
 
+def properties(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that a tool's schema names: none where something else stands in their place.
+    Any connector may announce any JSON; `argument_error` says it of a call."""
+    found = parameters.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def required(parameters: dict[str, Any]) -> list[Any]:
+    """Those that a call must have."""
+    found = parameters.get("required")
+    return found if isinstance(found, list) else []
+
+
 def argument_error(tool: ToolSpec, arguments: dict[str, Any]) -> str | None:
     """Why arguments can't be the tool's: they hold the reserved key, or break its schema. Or None."""
     if holds_reserved(arguments):
