@@ -324,7 +324,7 @@ class EngineProcessor:
             self._refuse(ctx, record, run_id, task, made.reason)
             return
         self._stage(ctx, None, made)
-        for key, held in list(ctx.scan(layout.held(run_id))):
+        for key, held in sorted(ctx.scan(layout.held(run_id)), key=_as_taken):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
             self._dispatch(ctx, self._intake.read(self._kept.record(held)))
@@ -474,6 +474,12 @@ class EngineProcessor:
         self._checkpoints.forget(ctx, run_id)
         ctx.put(layout.stub(run_id), stub)
         ctx.set_timer(ctx.now + STUB_RETENTION_MS, f"{run_id}/stub".encode())
+
+
+def _as_taken(kept: tuple[bytes, layout.Waiting]) -> tuple[int, int, int]:
+    """The order in which held requests came: their keys are texts, in which 10 stands before 9."""
+    held = kept[1]
+    return held.until, held.partition, held.offset
 
 
 def _hold_timer(run_id: str, record: Record) -> bytes:
