@@ -11,12 +11,13 @@ from perdure.schemas import records, topics
 from perdure.schemas.records import AgentSpec, ToolSpec
 from perdure.schemas.signing import Refused
 from perdure.streams.core.decide import task as task_decider
-from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal
+from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal, Unreadable
 from perdure.streams.core.decide.dispatch import decide
 from perdure.streams.core.decide.fork import fork
 from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer, Unusable
 from perdure.streams.core.keys import nonce
 from perdure.streams.core.state import Run
+from perdure.streams.runtime.blobs import BlobError
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record
 
 from . import layout
@@ -69,7 +70,10 @@ class EngineLookup:
         return self._queue_problem(queue)
 
     def value(self, value: Any) -> Any:
-        return self._outputs.value(value)
+        try:
+            return self._outputs.value(value)
+        except BlobError as error:
+            raise Unreadable(str(error)) from error
 
     def beginning(self, value: Any, most: int) -> str | None:
         return self._outputs.beginning(value, most)

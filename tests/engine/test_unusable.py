@@ -103,3 +103,26 @@ def test_a_models_arguments_are_told_to_it(desk: Desk) -> None:
     desk.answer(1)
     said = [m["content"] for m in desk.last_command()["request"]["messages"] if m["role"] == "tool"]
     assert ["the key $blob is reserved" in text for text in said] == [True, True, False]
+
+
+def test_an_undoing_whose_value_is_gone_is_put_to_a_person(desk: Desk, tmp_path: Path) -> None:
+    """Each way to end the run raised there, so that nobody could."""
+    pay = ToolSpec(name="pay", effect="external", approval="never", compensate="unpay")
+    unpay = tool("unpay", effect="idempotent")
+    unpay.parameters = {"properties": {"result": {}}}
+    desk.catalog(pay, tool("look"), unpay, agent("pay", "look"))
+    steps = [{"id": "a", "tool": "pay"}, {"id": "b", "tool": "look", "depends_on": []}]
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=steps, user_id="uma")
+    first, second = desk.on("agent.commands.tools")
+    kept = desk.blobs.put(b'"here"')
+    desk.answer_to(first, kept)
+    next(tmp_path.rglob(kept["sha256"])).unlink()
+    desk.feed(topics.CONTROL, run_id="r", command="cancel", compensate=True)
+    desk.answer_to(second, 1)
+    assert healthy(desk)
+    question = desk.on(topics.PENDING)[-1]
+    assert question["kind"] == "handover"
+    assert "is missing" in question["title"]
+    desk.feed(topics.APPROVALS, approval_id="r/a1", decision="cancel_run", approver="ann")
+    assert desk.outcome()["status"] == "cancelled"
+    assert [record["tool"] for record in desk.outcome()["completed"]] == ["pay", "look"]
