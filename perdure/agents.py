@@ -25,6 +25,7 @@ from perdure.schemas.records import (
     Window,
 )
 from perdure.streams.core import cel
+from perdure.streams.core.arguments import properties
 from perdure.streams.core.policies.approval import ALLOWED, POLICY_MAY
 
 
@@ -238,7 +239,7 @@ def _notices(agent: AgentSpec, tools: dict[str, ToolSpec]) -> list[str]:
         elif name not in tools:
             problems.append(f"{where}.tool: no worker announces {name}{_near(name, tools)}")
         else:
-            known = tools[name].parameters.get("properties", {})
+            known = properties(tools[name].parameters)
             problems += [
                 f"{where}.arguments: {name} has no argument {each}; it takes {', '.join(known)}"
                 for each in given
@@ -262,7 +263,7 @@ def _condition(
     """A condition that names an argument the tool does not have would always ask."""
     if rule.when is None or rule.tool is None or rule.tool not in tools:
         return []
-    known = tools[rule.tool].parameters.get("properties", {})
+    known = properties(tools[rule.tool].parameters)
     problems = []
     for name in dict.fromkeys(re.findall(r"\barguments\.([A-Za-z_]\w*)", rule.when)):
         if name not in known:

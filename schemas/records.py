@@ -7,12 +7,15 @@ default, so that old bytes still decode.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 MAX_SECONDS = 315_360_000.0  # ten years: what a duration may be at most
+MAX_COUNT = 2**53  # what every reader of JSON has exactly
+MAX_COST = sys.float_info.max  # beyond is infinity, which is no JSON
 
 # ``$`` alone would let a line feed at the end through.
 ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9\-_.:@~]{1,200}$(?!\n)"
@@ -31,7 +34,7 @@ ApprovalId = Annotated[str, Meta(pattern=APPROVAL_ID_PATTERN)]
 ActionId = Annotated[str, Meta(pattern=ACTION_ID_PATTERN)]
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 Effect = Literal["read_only", "idempotent", "external"]
 Verb = Literal["call", "query", "cancel"]

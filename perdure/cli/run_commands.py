@@ -302,6 +302,8 @@ def release(
 ) -> None:
     """Take up a quarantined run again, with all that was parked for it.
 
+    It is refused, and nothing has changed, where that would break it again; `perdure cancel` ends it.
+
     Example: perdure release refund-7
     """
     where = flags(bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, data_dir=data_dir)

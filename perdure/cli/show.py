@@ -106,7 +106,8 @@ def _head(run: Run, state: dict[str, Any], quarantine: layout.Quarantine | None)
     if quarantine is not None:
         emit(
             f"  quarantined since {clock(quarantine.since)}: {safe(quarantine.reason, 300)} "
-            f"({quarantine.parked} records parked; `perdure release {header.run_id}` takes it up)",
+            f"({quarantine.parked} records parked; `perdure release {header.run_id}` takes it up, "
+            f"`perdure cancel {header.run_id}` ends it)",
             "red",
         )
     if state["plan"]:
@@ -200,7 +201,10 @@ def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
     if layout.stub(run_id) in known:
         leave(FAILED, f"{run_id} has ended long ago; its events were deleted by their retention")
     if layout.quarantine(run_id) in known:
-        leave(FAILED, f"{run_id} is quarantined at its first record: `perdure release {run_id}`")
+        leave(
+            FAILED,
+            f"{run_id} is quarantined at its first record: `perdure release {run_id}`, or `perdure cancel {run_id}`",
+        )
     if _on_tasks(scanner, run_id):
         leave(FAILED, f"{run_id} is on {topics.TASKS}, but no engine has read it: is one running?")
     leave(FAILED, f"there is no run {safe(run_id, 200)}: `perdure runs` lists them")

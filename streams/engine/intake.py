@@ -14,9 +14,11 @@ from msgspec import Struct
 from perdure.schemas import codec, records, topics
 from perdure.schemas.canonical import canonical, digest
 from perdure.schemas.errors import RecordError
+from perdure.streams.core.arguments import RESERVED, RESERVED_TEXT, holds_reserved
 from perdure.streams.runtime.processor import Message, Record, Undecodable
 
-BLOB_KEY: Final = b'"$blob"'
+_ESCAPED: Final = b"\\u00"
+"""How a key may be written that is not seen in the bytes."""
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
@@ -75,10 +77,7 @@ class Intake:
     def _task(self, record: Record) -> Message:
         plain = codec.document(record.value)
         try:
-            if BLOB_KEY in (record.value or b"") and _has_key(plain, "$blob"):
-                raise RecordError(
-                    "", "the key $blob is reserved for references that Perdure makes", "reserved"
-                )
+            _refuse_reserved(record, plain)
             task = codec.convert(plain, records.Task)
             if task.task_id is not None and "~" in task.task_id and task.fork_of is None:
                 raise RecordError("task_id", "~ is for ids made by Perdure", "bad_id")
@@ -108,6 +107,7 @@ class Intake:
             raise RecordError("approval_id", "can't be read", "bad_id")
         run_id = approval_id.rpartition("/")[0]
         try:
+            _refuse_reserved(record, plain)
             decision = codec.convert(plain, records.ApprovalDecision)
         except RecordError as error:
             return Message(
@@ -122,6 +122,7 @@ class Intake:
             codec.convert(plain, records.ControlRequest)
             raise RecordError("run_id", "can't be read", "bad_id")
         try:
+            _refuse_reserved(record, plain)
             request = codec.convert(plain, records.ControlRequest)
         except RecordError as error:
             return Message(run_id, _refused(run_id, plain, str(error), position(record)), record)
@@ -150,7 +151,8 @@ def _valid(value: Any, pattern: str) -> TypeGuard[str]:
     return isinstance(value, str) and re.match(pattern, value) is not None
 
 
-def _has_key(value: Any, name: str) -> bool:
-    if isinstance(value, dict):
-        return name in value or any(_has_key(inner, name) for inner in value.values())
-    return isinstance(value, list) and any(_has_key(inner, name) for inner in value)
+def _refuse_reserved(record: Record, plain: dict[str, Any]) -> None:
+    """Raises `RecordError` where a person's record holds what would be taken for a reference."""
+    raw = record.value or b""
+    if (RESERVED.encode() in raw or _ESCAPED in raw) and holds_reserved(plain):
+        raise RecordError("", RESERVED_TEXT, "reserved")

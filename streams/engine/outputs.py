@@ -10,13 +10,14 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas import codec, records, topics
 from perdure.schemas.errors import RecordError
+from perdure.streams.core.arguments import RESERVED, RESERVED_TEXT
 from perdure.streams.core.decide.decision import KEPT_INLINE, Decision
 from perdure.streams.core.effects import Command, effects
 from perdure.streams.core.lifecycle import FINAL
 from perdure.streams.core.policies import outcome
 from perdure.streams.core.policies.approval import ALLOWED
 from perdure.streams.core.state import Approval, Header, RecordKey, Run
-from perdure.streams.runtime.blobs import BlobError, Blobs
+from perdure.streams.runtime.blobs import BlobError, Blobs, is_reference
 from perdure.streams.runtime.errors import StoreFailed
 from perdure.streams.runtime.processor import Context
 
@@ -68,14 +69,26 @@ class Outputs:
 
     def value(self, value: Any) -> Any:
         """The value itself, read from the blob store where it is a reference."""
-        if isinstance(value, dict) and "$blob" in value:
-            return msgspec.json.decode(self.fetch(value))
-        return value
+        return msgspec.json.decode(self.fetch(value)) if is_reference(value) else value
+
+    def unreadable(self, value: Any) -> str | None:
+        """Why a connector's result can't be used: it holds the key of references and is none, or
+        nothing stands behind it. None: it can be."""
+        if not (isinstance(value, dict) and RESERVED in value):
+            return None
+        if not is_reference(value):
+            return RESERVED_TEXT
+        try:
+            return self._blobs.problem(value)
+        except OSError as error:
+            raise StoreFailed(
+                f"the blob store {self._blobs.shown} can't be read: {error}"
+            ) from error
 
     def beginning(self, value: Any, most: int) -> str | None:
         """The first ``most`` bytes of a referenced value's JSON; None where there is none to show:
         a reference that nothing stands behind must not stop the run that got it as a result."""
-        if not (isinstance(value, dict) and "$blob" in value):
+        if not is_reference(value):
             return None
         try:
             return self.fetch(value)[:most].decode("utf-8", "ignore")

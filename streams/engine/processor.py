@@ -11,12 +11,13 @@ from perdure.schemas import records, topics
 from perdure.schemas.records import AgentSpec, ToolSpec
 from perdure.schemas.signing import Refused
 from perdure.streams.core.decide import task as task_decider
-from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal
+from perdure.streams.core.decide.decision import KEPT_INLINE, Decision, Refusal, Unreadable
 from perdure.streams.core.decide.dispatch import decide
 from perdure.streams.core.decide.fork import fork
-from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer
+from perdure.streams.core.decide.inputs import Control, Decided, StartTask, Timer, Unusable
 from perdure.streams.core.keys import nonce
 from perdure.streams.core.state import Run
+from perdure.streams.runtime.blobs import BlobError
 from perdure.streams.runtime.processor import Assignment, Context, Message, Record
 
 from . import layout
@@ -69,7 +70,10 @@ class EngineLookup:
         return self._queue_problem(queue)
 
     def value(self, value: Any) -> Any:
-        return self._outputs.value(value)
+        try:
+            return self._outputs.value(value)
+        except BlobError as error:
+            raise Unreadable(str(error)) from error
 
     def beginning(self, value: Any, most: int) -> str | None:
         return self._outputs.beginning(value, most)
@@ -110,7 +114,9 @@ class EngineProcessor:
         self._quarantines = Quarantines(
             self._dispatch,
             self._verdict,
-            self._checkpoints.header,
+            self._refuse,
+            self.encode,
+            self._checkpoints,
             self._intake,
             self._kept,
             self.measures,
@@ -232,6 +238,12 @@ class EngineProcessor:
 
     def _result(self, ctx: Context, message: Message) -> None:
         result: records.ActionResult = message.body
+        if result.status == "succeeded":
+            why = self._outputs.unreadable(result.result)
+            if why is not None:
+                result.result = None
+                self._decide(ctx, result.run_id, Unusable(result, why))
+                return
         result.result = self._outputs.keep(result.result)
         result.progress = self._outputs.keep(result.progress)
         self._decide(ctx, result.run_id, result)
@@ -323,10 +335,10 @@ class EngineProcessor:
             ctx.delete(layout.refused(run_id))
             ctx.cancel_timer(before.at + STUB_RETENTION_MS, f"{run_id}/refused".encode())
             self._outputs.no_outcome(ctx, run_id.encode(), made.run.header)
-        for key, held in list(ctx.scan(layout.held(run_id))):
+        for key, held in sorted(ctx.scan(layout.held(run_id)), key=_as_taken):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
-            self._control(ctx, self._intake.read(self._kept.record(held)))
+            self._dispatch(ctx, self._intake.read(self._kept.record(held)))
 
     def _give_up_fork(self, ctx: Context, error: Exception) -> None:
         """Making a fork raised: it is refused, its source is unharmed."""
@@ -480,6 +492,12 @@ class EngineProcessor:
         self._checkpoints.forget(ctx, run_id)
         ctx.put(layout.stub(run_id), stub)
         ctx.set_timer(ctx.now + STUB_RETENTION_MS, f"{run_id}/stub".encode())
+
+
+def _as_taken(kept: tuple[bytes, layout.Waiting]) -> tuple[int, int, int]:
+    """The order in which held requests came: their keys are texts, in which 10 stands before 9."""
+    held = kept[1]
+    return held.until, held.partition, held.offset
 
 
 def _hold_timer(run_id: str, record: Record) -> bytes:

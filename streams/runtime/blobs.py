@@ -76,15 +76,10 @@ class Blobs:
         Only this store is read: a reference to anywhere else is refused, so that nobody can make
         us read a foreign file or address.
         """
-        url, size, sha = reference.get("$blob"), reference.get("size"), reference.get("sha256")
-        if not isinstance(sha, str) or not _SHA.fullmatch(sha) or not isinstance(size, int):
-            raise BlobError("a blob reference needs $blob, size and sha256")
-        if url != f"{self.url}/{sha[:2]}/{sha}":
-            raise BlobError(
-                f"the blob {str(url)[:200]} is not in this deployment's store {self.url}"
-            )
+        path = self._path(reference)
+        url, size, sha = reference["$blob"], reference["size"], reference["sha256"]
         try:
-            content: bytes = self._fs.cat_file(f"{self._root}/{sha[:2]}/{sha}")
+            content: bytes = self._fs.cat_file(path)
         except FileNotFoundError as error:
             raise BlobError(f"the blob {url} is missing") from error
         if len(content) != size:
@@ -92,3 +87,26 @@ class Blobs:
         if hashlib.sha256(content).hexdigest() != sha:
             raise BlobError(f"the blob {url} has another SHA-256 than its reference")
         return content
+
+    def problem(self, reference: Mapping[str, Any]) -> str | None:
+        """Why `get` would refuse a reference, as far as it shows without reading what is stored."""
+        try:
+            path = self._path(reference)
+            found = self._fs.size(path)
+        except BlobError as error:
+            return str(error)
+        except FileNotFoundError:
+            return f"the blob {reference['$blob']} is missing"
+        if found is not None and found != reference["size"]:
+            return f"the blob {reference['$blob']} has {found} bytes, not {reference['size']}"
+        return None
+
+    def _path(self, reference: Mapping[str, Any]) -> str:
+        url, size, sha = reference.get("$blob"), reference.get("size"), reference.get("sha256")
+        if not isinstance(sha, str) or not _SHA.fullmatch(sha) or not isinstance(size, int):
+            raise BlobError("a blob reference needs $blob, size and sha256")
+        if url != f"{self.url}/{sha[:2]}/{sha}":
+            raise BlobError(
+                f"the blob {str(url)[:200]} is not in this deployment's store {self.url}"
+            )
+        return f"{self._root}/{sha[:2]}/{sha}"

@@ -76,6 +76,10 @@ class StoreBusy(Exception):
     pass
 
 
+NOT_THE_INPUTS = (RuntimeFault, StoreCorrupt, MemoryError)
+"""What comes out of a processor's calls and is not of the input: nobody sets an input aside for it."""
+
+
 class TooLarge(ValueError):
     """Raised inside the savepoint, so the input that caused it is set aside, not the partition."""
 

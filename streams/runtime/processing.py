@@ -1,6 +1,6 @@
 """Step 2 of the cycle: each input in a savepoint of its own.
 
-The only place where what a processor raises is caught. Its savepoint is discarded, and
+Here what a processor raises is caught. Its savepoint is discarded, and
 `Processor.failed` says in a new one what becomes of the input; if that raises too, the record is
 buried or the timer deleted, because one input must never stop a partition. Failures of the store,
 of Kafka or of memory are not the processor's and go through.
@@ -15,7 +15,7 @@ from typing import Any
 
 from .assignment import OwnedPartition
 from .clock import Clock
-from .errors import Aborted, RuntimeFault, StoreCorrupt, Undeliverable
+from .errors import NOT_THE_INPUTS, Aborted, StoreCorrupt, Undeliverable
 from .forwarding import Misrouted, forward, unwrap
 from .partitioner import partition_of
 from .processor import Context, Message, Processor, Record, Undecodable
@@ -25,9 +25,6 @@ from .timers import timer_key
 from .work import Work, is_same
 
 log = logging.getLogger(__name__)
-
-_NEVER_CAUGHT = (RuntimeFault, StoreCorrupt, MemoryError)
-"""Not a processor's mistakes, though they come out of its calls."""
 
 
 class Processing:
@@ -146,7 +143,7 @@ class Processing:
                 (e.reason, e.detail) if isinstance(e, Undecodable) else ("misrouted", str(e))
             )
             self._bury(own, work, record, reason, detail)
-        except _NEVER_CAUGHT:
+        except NOT_THE_INPUTS:
             raise
         except Exception as e:
             self._failed(own, work, e, record, message, None)
@@ -197,7 +194,7 @@ class Processing:
             self._refuse_poison(source)
             call(savepoint)
             savepoint.merge(work)
-        except _NEVER_CAUGHT:
+        except NOT_THE_INPUTS:
             raise
         except Exception as e:
             self._failed(own, work, e, None, None, timer)
@@ -233,7 +230,7 @@ class Processing:
                     savepoint, message, None if timer is None else timer[1], error
                 )
             savepoint.merge(work)
-        except _NEVER_CAUGHT:
+        except NOT_THE_INPUTS:
             raise
         except Exception as e:
             log.error(

@@ -143,3 +143,20 @@ def test_whatever_the_store_raises_a_query_is_answered(
     w.take(command(effect="external", verb="query"))
     w.until(lambda: w.statuses() == ["unknown"])
     assert w.holds[0].finished
+
+
+def test_what_is_wrong_with_a_reference_shows_without_reading(tmp_path: Path) -> None:
+    blobs = Blobs(str(tmp_path / "store"))
+    reference = blobs.put(b"content")
+    assert blobs.problem(reference) is None
+    assert "7 bytes, not 8" in str(blobs.problem({**reference, "size": 8}))
+    assert "store" in str(blobs.problem({**reference, "$blob": "file:///etc/passwd"}))
+    assert "needs" in str(blobs.problem({**reference, "sha256": None}))
+    assert "missing" in str(Blobs(str(tmp_path / "store")).problem(_elsewhere(blobs, b"other")))
+
+
+def _elsewhere(blobs: Blobs, content: bytes) -> dict[str, Any]:
+    """A reference whose blob is gone."""
+    reference = blobs.put(content)
+    Path(reference["$blob"].removeprefix("file://")).unlink()
+    return reference

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Prices, Usage, Window
+from perdure.streams.core.policies.budget import extended
 
 from .harness import PlanStep, World, accepted, agent, tool
 
@@ -105,3 +109,32 @@ def test_room_that_is_not_what_was_asked_for_leaves_the_question() -> None:
     assert [wait["kind"] for wait in made.waits()] == ["budget"]
     accepted(made.decide("extend", budget=Budget(steps=5)))
     assert made.status == "running"
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        (Budget(tokens=2**53), {"tokens": 2**53}),
+        (Budget(steps=2**53), {"steps": 2**53}),
+        (Budget(seconds=315_360_000), {"seconds": 315_360_000}),
+    ],
+)
+def test_a_limit_is_extended_to_the_most_that_it_may_be(most: Budget, more: dict[str, Any]) -> None:
+    """Ten years more on a day raised, and the run stood still."""
+    policy = BudgetPolicy(steps=1, tokens=50_000, seconds=86_400)
+    made = World(tool("look"), agent_spec=agent("look", budget=policy))
+    made.start()
+    accepted(made.control("extend", budget=Budget(**more)))
+    (name,) = more
+    assert getattr(made.header.budget, name) == getattr(most, name)
+
+
+def test_a_question_is_extended_to_the_most_that_a_limit_may_be() -> None:
+    made = world(Budget(tokens=500))
+    accepted(made.decide("extend", budget=Budget(tokens=2**53)))
+    assert made.header.budget.tokens == 2**53
+    assert made.command("m")
+
+
+def test_a_cost_is_extended_to_a_number_that_json_has() -> None:
+    assert extended(Budget(cost=1.7e308), Budget(cost=1.7e308)).cost == sys.float_info.max

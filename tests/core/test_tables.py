@@ -11,7 +11,7 @@ from perdure.streams.core.apply import APPLIERS, BrokenHistory, fold
 from perdure.streams.core.decide.control import _HANDLERS as CONTROLS
 from perdure.streams.core.decide.decided import _ACTS
 from perdure.streams.core.decide.dispatch import DECIDERS
-from perdure.streams.core.decide.inputs import Control, Decided, Timer
+from perdure.streams.core.decide.inputs import Control, Decided, Timer, Unusable
 from perdure.streams.core.decide.result import _HANDLERS as RESULTS
 from perdure.streams.core.events import EVENT_TYPES
 from perdure.streams.core.policies.approval import ALLOWED, POLICY_MAY
@@ -62,7 +62,7 @@ def test_a_missing_cell_is_an_illegal_transition() -> None:
 
 
 def test_every_input_has_a_decider() -> None:
-    assert set(DECIDERS) == {records.ActionResult, Decided, Control, Timer}
+    assert set(DECIDERS) == {records.ActionResult, Decided, Control, Timer, Unusable}
 
 
 def test_every_result_status_has_a_handler() -> None:

@@ -49,7 +49,9 @@ class Context:
 
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
         for key in sorted({*self._desk.store, *self.writes}):
-            if key.startswith(prefix) and self.get(key) is not None:
+            if not key.startswith(prefix) or (start is not None and key < start):
+                continue
+            if self.get(key) is not None:
                 yield key, self.get(key)
 
     def recall(self, key: bytes) -> Any | None:

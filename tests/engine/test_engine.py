@@ -83,6 +83,19 @@ def test_control_before_its_task_is_held_for_it(desk: Desk) -> None:
     assert desk.on(topics.VERDICTS)[-1]["accepted"] is True
 
 
+def test_held_requests_are_taken_in_the_order_they_came(desk: Desk) -> None:
+    """Of a pause at offset 9 and a resume at 10 the resume came first and was refused: the run stood
+    still."""
+    desk.catalog(tool("call"), agent("call"))
+    desk._offset = 8
+    for command in ("pause", "resume", "pause", "resume"):
+        desk.feed(topics.CONTROL, run_id="r", command=command, by="uma")
+    desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
+    told = [(each["request_id"], each["accepted"]) for each in desk.on(topics.VERDICTS)]
+    assert told == [(f"agent.control-0-{n}", True) for n in (9, 10, 11, 12)]
+    assert len(desk.on("agent.commands.tools")) == 1
+
+
 def test_control_of_a_run_that_never_comes_is_refused_after_thirty_seconds(desk: Desk) -> None:
     desk.feed(topics.CONTROL, run_id="r", command="cancel", by="uma")
     desk.tick(31)
@@ -178,8 +191,8 @@ def test_same_decision_again_gets_the_same_verdict_and_one_command(desk: Desk) -
 
 
 def broken(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose own processing raises."""
-    desk.catalog(tool("call"), agent("call"))
+    """A run whose own processing raises: a writing call has its result there."""
+    desk.catalog(tool("call", effect="idempotent"), agent("call"))
     desk.feed(topics.TASKS, task_id="r", agent="demo", plan=plan(a={}))
     with monkeypatch.context() as patch:
         patch.setattr(desk.engine, "_decide", lambda *_: 1 / 0)

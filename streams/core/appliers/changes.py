@@ -6,7 +6,7 @@ import copy
 from typing import Any, Final
 
 import msgspec
-from perdure.schemas.records import RunEvent
+from perdure.schemas.records import MAX_COST, RunEvent
 
 from ..lifecycle import action_may
 from ..planning.sizes import LEAST_SCALE, MOST_SCALE
@@ -72,7 +72,7 @@ def count_usage(run: Run, data: dict[str, Any]) -> None:
         header = run.header
         header.input_tokens += usage.get("input_tokens", 0)
         header.output_tokens += usage.get("output_tokens", 0)
-        header.cost += usage.get("cost", 0.0)
+        header.cost = min(header.cost + usage.get("cost", 0.0), MAX_COST)
 
 
 def correct(run: Run, action: Action, data: dict[str, Any]) -> None:

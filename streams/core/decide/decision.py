@@ -10,12 +10,17 @@ from perdure.schemas.records import AgentSpec, RunEvent, ToolSpec
 
 from .. import events
 from ..apply import begin, evolve
+from ..cel import ExpressionError
 from ..state import Header, Run
 
 KEPT_INLINE: Final = 256_000
 """Larger values travel as a reference (contract section 3)."""
 _TOGETHER: Final = 400_000
 _encode = msgspec.json.Encoder().encode
+
+
+class Unreadable(ExpressionError):
+    """A large value that was kept can't be had any more: what is worked out from it has no value."""
 
 
 class Lookup(Protocol):
@@ -29,7 +34,7 @@ class Lookup(Protocol):
         """Why nothing can be sent to a queue (its topic is missing or has a wrong partition count)."""
 
     def value(self, value: Any) -> Any:
-        """A free-form value, read from the blob store where it is a reference."""
+        """A free-form value, read from the blob store where it is a reference. Raises `Unreadable`."""
 
     def beginning(self, value: Any, most: int) -> str | None:
         """The first ``most`` bytes of a large value's JSON; None of what is no reference to one, or

@@ -11,15 +11,17 @@ from ..state import Run
 from .control import on_control
 from .decided import on_decided
 from .decision import Decision, Lookup, Refusal
-from .inputs import Control, Decided, Timer
+from .inputs import Control, Decided, Timer, Unusable
 from .result import on_result
 from .timer import on_timer
+from .unusable import on_unusable
 
 DECIDERS: Final[dict[type, Callable[[Run, Any, int, Lookup], Decision | Refusal]]] = {
     ActionResult: on_result,
     Decided: on_decided,
     Control: on_control,
     Timer: on_timer,
+    Unusable: on_unusable,
 }
 
 

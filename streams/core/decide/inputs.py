@@ -1,11 +1,12 @@
-"""The messages a run is decided on. `ActionResult` is used as it comes off its topic."""
+"""The messages a run is decided on. `ActionResult` is used as it comes off its topic, unless what it
+holds can't be read."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from msgspec import Struct
-from perdure.schemas.records import ApprovalDecision, ControlRequest, Task
+from perdure.schemas.records import ActionResult, ApprovalDecision, ControlRequest, Task
 
 
 class StartTask(Struct):
@@ -36,6 +37,13 @@ class Control(Struct):
 
     request: ControlRequest
     request_id: str
+
+
+class Unusable(Struct):
+    """A call that succeeded, with a result that can't be used, and why."""
+
+    result: ActionResult
+    why: str
 
 
 class Timer(Struct):

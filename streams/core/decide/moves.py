@@ -10,7 +10,7 @@ from perdure.schemas.canonical import canonical
 from perdure.schemas.records import ToolSpec
 
 from .. import effects, keys
-from ..arguments import argument_error
+from ..arguments import argument_error, properties
 from ..lifecycle import SUCCEEDED
 from ..planning import summary
 from ..planning.window import View
@@ -373,7 +373,7 @@ def _fallback(
     if other is None:
         return None
     given = decision.lookup.value(action.arguments) or {}
-    known = other.parameters.get("properties", {})
+    known = properties(other.parameters)
     arguments = {name: value for name, value in given.items() if name in known}
     return None if argument_error(other, arguments) is not None else (other, arguments)
 

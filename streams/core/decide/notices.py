@@ -12,6 +12,7 @@ import msgspec
 from perdure.schemas.records import ActionResult, ToolSpec
 
 from .. import cel, effects, keys
+from ..arguments import properties
 from ..policies.retry import may_have_happened, wait_seconds
 from ..state import Action, Approval, Run
 from .decision import Decision
@@ -97,7 +98,7 @@ def _arguments(
     made: dict[str, Any] = cel.fill(given, {"approval": about})
     if not isinstance(made, dict):
         raise cel.ExpressionError("arguments give no object")
-    known = tool.parameters.get("properties", {})
+    known = properties(tool.parameters)
     heading = {"opened": "", "reminder": "Reminder: ", "escalated": "Escalated: "}[occasion]
     text = "\n".join(
         part

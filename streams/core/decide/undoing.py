@@ -15,7 +15,7 @@ import msgspec
 from perdure.schemas.records import ToolSpec
 
 from .. import cel, keys
-from ..arguments import argument_error
+from ..arguments import argument_error, properties
 from ..lifecycle import SUCCEEDED
 from ..planning import plan
 from ..state import Action, Run
@@ -148,7 +148,7 @@ def _arguments(decision: Decision, action: Action, spec: ToolSpec) -> dict[str, 
         filled: dict[str, Any] = cel.fill(given, plan.variables(decision))
         return filled
     own = decision.lookup.value(action.arguments) or {}
-    wanted = spec.parameters.get("properties", {})
+    wanted = properties(spec.parameters)
     found = {name: own[name] for name in wanted if name in own}
     if "result" in wanted and "result" not in own:
         found["result"] = decision.lookup.value(action.result)

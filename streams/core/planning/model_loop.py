@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from perdure.schemas.records import ToolSpec
 
-from ..arguments import argument_error
+from ..arguments import argument_error, properties
 from ..decide import asking, ending, models, moves
 from ..decide.decision import Decision, fitting
 from ..policies import approval as approvals
@@ -22,6 +22,8 @@ _FINISHED: Final = frozenset(
     {"stop", "tool_calls", "length", "function_call", "end_turn", "tool_use"}
 )
 _FILTERED: Final = "the provider's content filter stopped the reply"
+_REASON: Final = 200
+"""Characters of a finish reason: it is a word, unless a provider means something else by it."""
 _TRUNCATED: Final = (
     "Error: your reply was cut off by the token limit before the arguments were complete "
     "(truncated). Nothing was called. Write less, or make fewer calls at once."
@@ -229,6 +231,7 @@ def _read(reply: Any) -> tuple[str | None, list[Any], str, str | None]:
         content = _json.encode(content).decode()
     calls = reply.get("tool_calls") or []
     finish = reply.get("finish_reason") or ""
+    finish = (finish if isinstance(finish, str) else _json.encode(finish).decode())[:_REASON]
     note = None
     if finish and finish not in _FINISHED:
         note = f"Your last reply ended with the unknown reason {finish!r}."
@@ -283,7 +286,7 @@ def _check(
         return name, tool, {}, None, "Error: the arguments must be a JSON object."
     why = None
     field = why_name(tool.parameters)
-    if field in arguments and field not in tool.parameters.get("properties", {}):
+    if field in arguments and field not in properties(tool.parameters):
         arguments = dict(arguments)
         said = arguments.pop(field)
         why = said if isinstance(said, str) else None

@@ -6,12 +6,16 @@ from typing import Any, Final
 
 from perdure.schemas.records import ModelSpec, ToolSpec
 
+from ..arguments import properties, required
 from ..policies import builtins
 from ..state import Run
 from . import sizes
 
 _BUILTINS_SHARE: Final = 4
 """Built-in tools take a quarter of the window at most: a small one is for the agent's own work."""
+
+
+_PARTS: Final = (("properties", dict), ("required", list))
 
 
 def tools(run: Run, model: ModelSpec | None = None) -> list[dict[str, Any]]:
@@ -36,6 +40,10 @@ def tools(run: Run, model: ModelSpec | None = None) -> list[dict[str, Any]]:
 
 
 def _shown(spec: ToolSpec, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A part of the schema that no provider could read, and refuse all for, is left out."""
+    for name, kind in _PARTS:
+        if name in parameters and not isinstance(parameters[name], kind):
+            parameters = {other: part for other, part in parameters.items() if other != name}
     return {"name": spec.name, "description": spec.description, "parameters": parameters}
 
 
@@ -51,17 +59,17 @@ def _own(run: Run, name: str) -> dict[str, Any]:
         parameters = {
             **parameters,
             "properties": {
-                **parameters.get("properties", {}),
+                **properties(parameters),
                 why: {
                     "type": "string",
                     "description": "Why this call is needed, for the person who may have to approve it.",
                 },
             },
-            "required": [*parameters.get("required", []), why],
+            "required": [*required(parameters), why],
         }
     return _shown(spec, parameters)
 
 
 def why_name(parameters: dict[str, Any]) -> str:
     """``why``, or ``why_`` where the tool has its own."""
-    return "why_" if "why" in parameters.get("properties", {}) else "why"
+    return "why_" if "why" in properties(parameters) else "why"

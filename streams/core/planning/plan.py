@@ -7,6 +7,7 @@ from typing import Any, Final
 from perdure.schemas.records import AgentSpec, PlanStep
 
 from .. import cel
+from ..arguments import RESERVED_TEXT, holds_reserved
 from ..decide import ending, moves
 from ..decide.decision import Decision
 from ..lifecycle import SUCCEEDED
@@ -125,6 +126,9 @@ def _start(decision: Decision, step: PlanStep) -> bool:
         arguments = cel.fill(decision.lookup.value(step.arguments), seen)
     except cel.ExpressionError as error:
         _fails(decision, step, str(error))
+        return False
+    if holds_reserved(arguments):  # of a result: no worker could tell it from a reference
+        _fails(decision, step, RESERVED_TEXT)
         return False
     tool = decision.lookup.tool(step.tool) or run.start.tools[step.tool]
     number = run.header.step + 1

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
-from perdure.schemas.records import Budget, BudgetPolicy, ModelSpec, Usage
+from perdure.schemas.records import (
+    MAX_COST,
+    MAX_COUNT,
+    MAX_SECONDS,
+    Budget,
+    BudgetPolicy,
+    ModelSpec,
+    Usage,
+)
 
 from ..state import Action, Run
+
+_MOST: Final = {"steps": MAX_COUNT, "tokens": MAX_COUNT, "seconds": MAX_SECONDS, "cost": MAX_COST}
 
 
 def lowered(agent: BudgetPolicy, task: Budget | None) -> Budget:
@@ -35,8 +47,8 @@ def _at_prices(model: ModelSpec, usage: Usage) -> Usage:
     if model.prices is None:
         return usage
     prices = model.prices
-    cost = usage.input_tokens * prices.input + usage.output_tokens * prices.output
-    return msgspec.structs.replace(usage, cost=cost / 1_000_000)
+    cost = (usage.input_tokens * prices.input + usage.output_tokens * prices.output) / 1_000_000
+    return msgspec.structs.replace(usage, cost=min(cost, MAX_COST))
 
 
 def output_limit(run: Run, model: ModelSpec) -> int | None:
@@ -96,11 +108,11 @@ def used_up(run: Run, now: int) -> str | None:
 
 
 def extended(limits: Budget, more: Budget) -> Budget:
-    """The limits with ``more`` added to those that there are."""
+    """The limits with ``more`` added to those that there are, up to the most that a limit may be."""
 
     def sum_of(name: str) -> float | None:
         present, added = getattr(limits, name), getattr(more, name)
-        return None if present is None else present + (added or 0)
+        return None if present is None else min(present + (added or 0), _MOST[name])
 
     return msgspec.convert(
         {name: sum_of(name) for name in ("steps", "tokens", "seconds", "cost")}, Budget
