@@ -81,6 +81,9 @@ class Journal(Struct, kw_only=True):
 
 STATE: Final[tuple[type[Struct], ...]] = (Remembered, Stub, Waiting, Quarantine, Journal)
 
+IDS_KEPT_MS: Final = 30 * 86_400_000
+"""``task_id_retention_seconds``: how long an id is remembered that is no run's any more."""
+
 _HEADER: Final = b"r/"
 _STUB: Final = b"d/"
 _QUARANTINE: Final = b"q/"

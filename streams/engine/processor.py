@@ -31,6 +31,7 @@ from .measures import EngineMeasures
 from .outputs import Outputs
 from .quarantine import Quarantines
 from .recount import Recount, Uncounted
+from .refused import Refusals
 from .signatures import Signatures
 from .traces import Traces
 
@@ -41,8 +42,6 @@ CATALOG_WAIT_MS: Final = 10_000
 CATALOG_LOOK_MS: Final = 250
 CONTROL_WAIT_MS: Final = 30_000
 """How long a control request waits for its task."""
-STUB_RETENTION_MS: Final = 30 * 86_400_000
-"""``task_id_retention_seconds``: how long the id of a purged run is remembered."""
 EXPIRY_DELAY_MS: Final = 10_000
 """An approval's expiry waits this long after its partition went live (architecture section 3)."""
 
@@ -111,10 +110,11 @@ class EngineProcessor:
         self._kept = Kept(outputs)
         self._checkpoints = Checkpoints()
         self.measures = EngineMeasures()
+        self._refused = Refusals(outputs)
         self._quarantines = Quarantines(
             self._dispatch,
             self._verdict,
-            self._refuse,
+            self._refused.refuse,
             self.encode,
             self._checkpoints,
             self._intake,
@@ -165,7 +165,7 @@ class EngineProcessor:
         elif what == "stub":
             ctx.delete(layout.stub(run_id))
         elif what == "refused":
-            ctx.delete(layout.refused(run_id))
+            self._refused.timer(ctx, run_id)
         else:
             self._decide(ctx, run_id, Timer(name))
 
@@ -327,14 +327,10 @@ class EngineProcessor:
         else:
             made = task_decider.start(start, base, ctx.now, self._lookup)
         if isinstance(made, Refusal):
-            self._refuse(ctx, record, run_id, task, made.reason)
+            self._refused.refuse(ctx, record, run_id, task, made.reason)
             return
         self._stage(ctx, None, made)
-        before: layout.Remembered | None = ctx.get(layout.refused(run_id))
-        if before is not None:  # its outcome would stand as this run's until this one has ended
-            ctx.delete(layout.refused(run_id))
-            ctx.cancel_timer(before.at + STUB_RETENTION_MS, f"{run_id}/refused".encode())
-            self._outputs.no_outcome(ctx, run_id.encode(), made.run.header)
+        self._refused.begun(ctx, made.run.header)
         for key, held in sorted(ctx.scan(layout.held(run_id)), key=_as_taken):
             ctx.delete(key)
             ctx.cancel_timer(held.until, _hold_timer(run_id, self._kept.record(held)))
@@ -351,7 +347,7 @@ class EngineProcessor:
             record = self._kept.record(waiting)
             ctx.delete(layout.waiting(run_id))
             task = self._intake.read(record).body.task
-            self._refuse(
+            self._refused.refuse(
                 ctx, record, run_id, task, f"fork_of: {type(error).__name__}: {error}"[:2000]
             )
 
@@ -364,21 +360,7 @@ class EngineProcessor:
                 f"task_id {refused.run_id} is taken; and {refused.error}",
             )
             return
-        self._refuse(ctx, message.record, refused.run_id, None, str(refused.error))
-
-    def _refuse(
-        self, ctx: Context, record: Record, run_id: str, task: records.Task | None, reason: str
-    ) -> None:
-        """The id stays free: the same task may be sent again when what it lacked is there."""
-        ctx.dead_letter(record, "refused", reason)
-        self._outputs.refused_outcome(ctx, run_id, task, reason, ctx.now)
-        before: layout.Remembered | None = ctx.get(layout.refused(run_id))
-        timer = f"{run_id}/refused".encode()
-        if before is not None:
-            ctx.cancel_timer(before.at + STUB_RETENTION_MS, timer)
-        made = layout.Remembered(request_id="", accepted=False, at=ctx.now)
-        ctx.put(layout.refused(run_id), made)
-        ctx.set_timer(ctx.now + STUB_RETENTION_MS, timer)
+        self._refused.refuse(ctx, message.record, refused.run_id, None, str(refused.error))
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -491,7 +473,7 @@ class EngineProcessor:
         )
         self._checkpoints.forget(ctx, run_id)
         ctx.put(layout.stub(run_id), stub)
-        ctx.set_timer(ctx.now + STUB_RETENTION_MS, f"{run_id}/stub".encode())
+        ctx.set_timer(ctx.now + layout.IDS_KEPT_MS, f"{run_id}/stub".encode())
 
 
 def _as_taken(kept: tuple[bytes, layout.Waiting]) -> tuple[int, int, int]:

@@ -21,7 +21,6 @@ from perdure.streams.runtime.timers import timer_key
 
 from . import layout
 from .checkpoints import snapshot_of
-from .processor import STUB_RETENTION_MS
 
 TIMER_SET: Final = b"\x01"
 
@@ -141,4 +140,4 @@ def _stub(
         )
     key = layout.stub(run_id)
     yield key, encode(key, stub)
-    yield timer_key(since + STUB_RETENTION_MS, f"{run_id}/stub".encode()), TIMER_SET
+    yield timer_key(since + layout.IDS_KEPT_MS, f"{run_id}/stub".encode()), TIMER_SET
