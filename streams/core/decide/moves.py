@@ -206,13 +206,7 @@ def put_forward(decision: Decision, n: int) -> None:
             return
         if first.n in run.header.open:
             return  # `advance` comes here again once it is closed
-    tool = run.spec(action.target)
-    arguments = decision.lookup.value(action.arguments)
-    _request_or_ask(
-        decision,
-        n,
-        approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action)),
-    )
+    _request_or_ask(decision, n, rules_of(run, action, decision.lookup.value(action.arguments)))
 
 
 def _ask_whether(decision: Decision, action: Action) -> None:
@@ -231,6 +225,12 @@ def _ask_whether(decision: Decision, action: Action) -> None:
         question="It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?",
         fired={"in_a_row": times},
     )
+
+
+def rules_of(run: Run, action: Action, arguments: Any) -> approvals.Rules:
+    """What the rules say of a call with these arguments."""
+    tool = run.spec(action.target)
+    return approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action))
 
 
 def _plan_asks(run: Run, action: Action) -> bool:
