@@ -92,6 +92,14 @@ def fill(value: Any, variables: dict[str, Any]) -> Any:
     return value
 
 
+def arguments(given: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """`fill` of a call's arguments, which may be one expression and must come to an object."""
+    made = fill(given, variables)
+    if isinstance(made, dict):
+        return made
+    raise ExpressionError(f"arguments must come to an object, not to a {type(made).__name__}")
+
+
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
