@@ -16,6 +16,7 @@ from ..planning import summary
 from ..planning.window import View
 from ..policies import approval as approvals
 from ..policies import trouble
+from ..policies.retry import waits_for_its_key
 from ..state import Action, Run
 from . import asking
 from .decision import Decision
@@ -185,8 +186,12 @@ def living_twin(decision: Decision, n: int) -> int | None:
     if name is None:
         return None
     run = decision.run
-    others = (m for m in _living(run, name) if m != n and not _waits_for(run, run.action(m), n))
-    return next(others, None)
+    for m in _living(run, name):
+        other = run.action(m)
+        # One that waits for its key itself holds nobody up: else two would wait for each other.
+        if m != n and not waits_for_its_key(other) and not _waits_for(run, other, n):
+            return m
+    return None
 
 
 def put_forward(decision: Decision, n: int) -> None:
