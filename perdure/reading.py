@@ -119,10 +119,18 @@ def _ending(summary: Summary, data: dict[str, Any]) -> None:
     summary.waiting_for = []
 
 
-def _closed(summary: Summary, data: dict[str, Any]) -> None:
-    if data.get("closes", True):
-        gone = f"{summary.run_id}/a{data['n']}"
-        summary.waiting_for = [w for w in summary.waiting_for if w["approval_id"] != gone]
+def _decided(summary: Summary, data: dict[str, Any]) -> None:
+    """A question is closed, or asked on: of others, until another time, about other arguments."""
+    about = f"{summary.run_id}/a{data['n']}"
+    if data.get("closes", data.get("decision") != "escalate"):
+        summary.waiting_for = [w for w in summary.waiting_for if w["approval_id"] != about]
+        return
+    until = data.get("asks", data).get("expires_at")
+    for wait in summary.waiting_for:
+        if wait["approval_id"] == about:
+            wait.update(
+                {"title": data.get("title", wait["title"]), "until": until or wait["until"]}
+            )
 
 
 def _paused(summary: Summary, data: dict[str, Any]) -> None:
@@ -138,8 +146,8 @@ _CHANGES: Final = {
     "action_proposed": _proposed,
     "status_changed": _status,
     "approval_requested": _asked,
-    "approval_decided": _closed,
-    "approval_expired": _closed,
+    "approval_decided": _decided,
+    "approval_expired": _decided,
     "ending_started": _ending,
     "run_paused": _paused,
     "run_resumed": _resumed,

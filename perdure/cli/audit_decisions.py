@@ -169,4 +169,7 @@ def decision(asked: dict[str, Any], event: RunEvent) -> dict[str, Any]:
     if word == "escalate":
         made["to"] = data["to"]
         asked.update(approvers=data["to"], on_timeout="cancel_run", expires_at=data["expires_at"])
+    if "asks" in data:  # a `modify` whose arguments are others' to decide
+        made["to"] = data["asks"]["approvers"]
+        asked.update({name: value for name, value in data["asks"].items() if name in asked})
     return made

@@ -134,8 +134,9 @@ def _decision(each: dict[str, Any]) -> None:
     if each["decision"] == "modify":
         named(each["arguments"], 3)
         fact(f"digest {each['digest']}{_holds(each)}", 3)
-    if each["decision"] == "escalate":
-        fact("now asked: " + ", ".join(safe(name, 100) for name in each["to"]), 3)
+    if "to" in each:
+        now = ", ".join(safe(name, 100) for name in each["to"]) or "anyone but the task's user"
+        fact(f"now asked: {now}", 3)
 
 
 def _closed(asked: dict[str, Any]) -> None:

@@ -62,7 +62,9 @@ def may(question: ApprovalRequest, me: str) -> bool:
 
 
 def _has_decided(question: ApprovalRequest, me: str) -> bool:
-    return any(done.get("approver") == me for done in question.decisions or ())
+    return any(
+        done.get("approver") == me and done.get("counts", True) for done in question.decisions or ()
+    )
 
 
 def _note(question: ApprovalRequest, me: str) -> str:

@@ -233,8 +233,8 @@ class RunHistory:
                 "open": True, "yes": None, "by": [], "kind": asked["kind"],
                 "action": asked.get("action"), "arguments": asked.get("arguments"),
                 "asked_by": asked.get("asked_by"), "word": None,
-                "signed": asked.get("signed", False),
-                "raised": False,
+                "signed": asked.get("signed", False), "raised": False,
+                "may": asked.get("approvers"), "required": asked.get("required", 1),
             }  # fmt: skip
             self._seen.questions[asked["kind"]] += 1
             if asked["kind"] == "action":
@@ -254,7 +254,7 @@ class RunHistory:
         if word == "escalate":  # others are asked, once
             if not expired or question["raised"]:
                 self._no(6, f"question {data['n']} was raised again")
-            question["raised"] = True
+            question["raised"], question["may"] = True, data["to"]
             return
         if data.get("arguments") is not None:
             question["arguments"], question["by"] = data["arguments"], []
@@ -266,10 +266,15 @@ class RunHistory:
             self._seen.proved[data["verified"]] += 1
             if word in ("approve", "modify") and data["approver"] in question["by"]:
                 self._no(6, f"{data['approver']} was counted twice for question {data['n']}")
-            question["by"].append(data["approver"])
+            if data.get("counts", True):
+                question["by"].append(data["approver"])
+            for name, asks in (("may", "approvers"), ("signed",) * 2, ("required",) * 2):
+                question[name] = data.get("asks", {}).get(asks, question[name])
         if not expired and not data["closes"]:
             return
         question["open"], question["word"] = False, word
+        if not expired and word in ("approve", "modify"):
+            self._enough(question, data["n"])
         if question["kind"] == "authority" and word == "reject" and question["asked_by"]:
             self._move(question["asked_by"], "rejected")
         if question["kind"] != "action":
@@ -279,6 +284,12 @@ class RunHistory:
             self._move(question["action"], "approved")
         elif word == "reject":
             self._move(question["action"], "rejected")
+
+    def _enough(self, question: dict[str, Any], n: int) -> None:
+        """A yes is that of the people who were asked about what runs, and of as many as are needed."""
+        by, may = question["by"], question["may"]
+        if len(by) < question["required"] or (may and not set(by) <= set(may)):
+            self._no(6, f"question {n} was answered by {by}: asked were {may}")
 
     def held_up(self) -> str | None:
         """After each transaction: what the run waits for is a call, a person, or nothing."""

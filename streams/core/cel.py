@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import cel
 
@@ -92,20 +92,97 @@ def fill(value: Any, variables: dict[str, Any]) -> Any:
     return value
 
 
-_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+def arguments(given: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """`fill` of a call's arguments, which may be one expression and must come to an object."""
+    made = fill(given, variables)
+    if isinstance(made, dict):
+        return made
+    raise ExpressionError(f"arguments must come to an object, not to a {type(made).__name__}")
+
+
+_PART = re.compile(
+    r"""\.?([A-Za-z_]\w*)|\[(\d{1,9})\]|\['([^'\\\r\n]*)'\]|\["([^"\\\r\n]*)"\]""", re.ASCII
+)
+_PATH = re.compile(rf"[A-Za-z_]\w*(?:(?=[.\[])(?:{_PART.pattern}))*", re.ASCII)
 
 
 def _filled(expression: Any, variables: dict[str, Any]) -> Any:
-    """A plain path is read as it is: CEL's integers have 64 bits, ours are exact beyond."""
+    """A plain path is read as it is, the rest by CEL, whose integers have 64 bits: ours are exact
+    beyond."""
     if isinstance(expression, str) and _PATH.fullmatch(expression):
-        found: Any = variables
-        for name in expression.split("."):
-            if not isinstance(found, dict) or name not in found:
-                break  # CEL says best what is missing
+        try:
+            return _at(expression, variables)
+        except LookupError:
+            pass  # CEL says best what is missing
+    return _plain(_exactly(expression, variables), expression)
+
+
+def _at(path: str, variables: dict[str, Any]) -> Any:
+    """What stands at a path: names, indexes and keys in brackets. Raises `LookupError`."""
+    found: Any = variables
+    for part in _PART.finditer(path):
+        name = part[part.lastindex or 0]
+        if part.lastindex == _INDEX and isinstance(found, list):
+            found = found[int(name)]
+        elif part.lastindex != _INDEX and isinstance(found, dict):
             found = found[name]
         else:
-            return found
-    return _plain(evaluate(expression, variables), expression)
+            raise LookupError(path)
+    return found
+
+
+_INDEX: Final = 2
+"""The group of `_PART` that is a list's index."""
+
+
+def _exactly(expression: str, variables: dict[str, Any]) -> Any:
+    """The expression's value, with integers that CEL would make floats kept out of its reach.
+
+    It sees something opaque in their place, which it can hand on but not compute with: rounded, they
+    would be another order's id.
+    """
+    held: dict[str, int] = {}
+    if not _too_long(variables):
+        return evaluate(expression, variables)
+    covered = _hold(variables, held)
+    try:
+        return _released(evaluate(expression, covered), held)
+    except ExpressionError:
+        evaluate(expression, variables)  # what is wrong with it whatever the numbers, is said so
+    raise ExpressionError(
+        f"{_short(expression)} computes with an integer beyond 64 bits, which would be rounded: "
+        "such a one can only be handed on as it is"
+    )
+
+
+_HELD: Final = "\0integer"
+
+
+def _too_long(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_too_long, value.values()))
+    if isinstance(value, list):
+        return any(map(_too_long, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def _hold(value: Any, held: dict[str, int]) -> Any:
+    if isinstance(value, dict):
+        return {key: _hold(inner, held) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_hold(inner, held) for inner in value]
+    if not _too_long(value):
+        return value
+    held[str(value)] = value
+    return {_HELD: str(value)}
+
+
+def _released(value: Any, held: dict[str, int]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_HELD} and value[_HELD] in held:
+            return held[value[_HELD]]
+        return {key: _released(inner, held) for key, inner in value.items()}
+    return [_released(inner, held) for inner in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any, expression: str) -> Any:

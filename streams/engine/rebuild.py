@@ -16,6 +16,7 @@ from perdure.schemas.records import RunEvent
 from perdure.streams.core.apply import begins_anew, follow
 from perdure.streams.core.events import hash_of
 from perdure.streams.core.lifecycle import FINAL
+from perdure.streams.core.policies.approval import so_far
 from perdure.streams.core.state import Header, Run
 from perdure.streams.runtime.timers import timer_key
 
@@ -102,7 +103,7 @@ class Rebuilt:
             if reason == "modify" and request_id == default:
                 key = layout.remembered_modify(event.run_id, request_id, data["arguments"])
             if not data["closes"] and approval is not None:
-                reason = f"counted: {len(approval.decisions)} of {approval.required}"
+                reason = so_far(approval)
         else:
             reason = data.get("request", "")
         made = layout.Remembered(

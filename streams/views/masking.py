@@ -132,7 +132,8 @@ def covered_event(event: RunEvent, run: Run) -> RunEvent:
         return event
     names = sensitive(tools, run.action(n).target)
     shown = {
-        key: covered(value, names) if key in _ONE_ACTION else value for key, value in data.items()
+        key: covered(value, names) if key in (*_ONE_ACTION, "asks") else value
+        for key, value in data.items()
     }
     return msgspec.structs.replace(event, data=shown)
 

@@ -60,6 +60,7 @@ class World:
         self.token: str | None = None
         self.posted: list[tuple[str, Json]] = []
         self.refuse: str | None = None
+        self.reason = ""
         self.listeners: list[queue.Queue[tuple[str, Any]]] = []
         self.tools = tools(self.now)
         self.agents = agents()
@@ -205,7 +206,7 @@ class World:
                 return self.question(f"{run_id}/{n}")
             case ["verdicts", run_id, request_id]:
                 return {"run_id": run_id, "request_id": request_id, "accepted": self.refuse is None,
-                        "reason": self.refuse or "", "version": 9, "at": self.now}  # fmt: skip
+                        "reason": self.refuse or self.reason, "version": 9, "at": self.now}  # fmt: skip
             case ["agents"]:
                 return {"agents": self.agents}
             case ["tools"]:

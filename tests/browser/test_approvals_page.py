@@ -93,6 +93,18 @@ def test_approve_with_changes_shows_them_and_sends_them_exactly(
     }  # fmt: skip
 
 
+def test_a_change_that_others_must_confirm_is_not_told_as_a_yes(
+    page: Page, api: FakeApi, world: World
+) -> None:
+    world.reason = "counted: 0 of 1, for another rule asks about these arguments: boss may decide"
+    open_question(page, api, "refund-4718/a1")
+    page.keyboard.press("m")
+    page.get_by_label("Arguments (JSON)").fill('{"order_id": "A-4718", "amount": 9000}')
+    page.get_by_label("Reason").fill("more")
+    page.locator("dialog [data-action=modify]").click()
+    expect(page.locator(".toast")).to_contain_text("others are asked about these arguments")
+
+
 NOT_JSON = [
     ('{"amount": 1,}', "Line 1, column 14"),
     ('{"amount": 1, "amount": 2}', "stands here twice"),

@@ -15,6 +15,7 @@ from perdure.streams.core.events import hash_of
 from perdure.cli import audit_text
 from perdure.cli.audit import Audit, findings, sections
 from perdure.cli.audit_facts import Facts
+from perdure.reading import covered_event
 
 from ..core.harness import World, agent, rule, tool
 from .desk import run
@@ -355,6 +356,32 @@ def test_a_question_stands_as_it_was_asked_whoever_was_asked_later() -> None:
     assert (first["decision"], first["to"], second["decision"]) == ("escalate", ["zoe"], "modify")
     assert question["digest"] == first["digest"] != second["digest"]
     assert [ran["equal"] for ran in question["ran"]] == [True]
+
+
+def test_a_modify_into_another_rule_says_whose_word_is_needed_and_stays_covered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rules = [
+        rule(kind="action", tool="pay", when="arguments.amount > 1000", approvers=["boss"]),
+        rule(kind="action", tool="pay", when="arguments.amount > 100", approvers=["ann"]),
+    ]
+    made = World(
+        tool("pay", "external", sensitive=["card"]), agent_spec=agent("pay", approvals=rules)
+    )
+    made.start()
+    made.reply(None, ("pay", {"amount": 200, "card": SECRET}))
+    made.decide("modify", "ann", arguments={"amount": 4000, "card": SECRET}, reason="more")
+    changed = covered_event(made.events[-1], made.run)
+    assert changed.data["asks"]["rule"]["arguments"] == {"amount": 4000, "card": "***"}
+    made.decide("approve", "boss", digest=made.approval().digest)
+    found = audited(made.events)
+    (question,) = part(found, "decisions")["questions"]
+    first, second = question["decisions"]
+    assert (question["approvers"], first["closes"], first["to"]) == (["ann"], False, ["boss"])
+    assert (second["approver"], second["closes"]) == ("boss", True)
+    text = text_of(found, capsys)
+    assert "now asked: boss" in text
+    assert SECRET not in text
 
 
 def test_a_fork_says_what_it_has_taken_over() -> None:

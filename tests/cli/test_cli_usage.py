@@ -201,3 +201,24 @@ def test_an_overview_follows_status_and_questions() -> None:
     assert summary.waiting_for == []
     overview.take(_event(5, "run_finished", {"status": "done"}))
     assert (summary.status, summary.finished_at) == ("done", 50)
+
+
+def test_an_overview_keeps_a_question_that_is_asked_on() -> None:
+    overview = Overview()
+    asked = {"approval": {"n": 1, "kind": "action", "title": "Pay 5", "expires_at": 99}}
+    raised = {"n": 1, "decision": "escalate", "to": ["top"], "expires_at": 200}
+    said = {"n": 1, "decision": "modify", "closes": False, "title": "Pay 7"}
+    for event in (
+        _event(1, "run_started", {}),
+        _event(2, "approval_requested", asked),
+        _event(3, "approval_expired", raised),
+    ):
+        summary = overview.take(event)
+    assert [(each["title"], each["until"]) for each in summary.waiting_for] == [("Pay 5", 200)]
+    overview.take(_event(4, "approval_decided", said))
+    assert [(each["title"], each["until"]) for each in summary.waiting_for] == [("Pay 7", 200)]
+    asks = {"approvers": ["boss"], "expires_at": 300}
+    overview.take(_event(5, "approval_decided", {**said, "asks": asks}))
+    assert [each["until"] for each in summary.waiting_for] == [300]
+    overview.take(_event(6, "approval_expired", {"n": 1, "decision": "reject"}))
+    assert summary.waiting_for == []

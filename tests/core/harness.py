@@ -104,6 +104,11 @@ def check_pairing(messages: list[dict[str, Any]]) -> None:
     assert not waiting, f"calls without results: {waiting}"
 
 
+def waits_for_key(action: Action) -> bool:
+    """Another call has its declared key: it goes on when that one is over."""
+    return action.status == "backing_off" and (action.error or {}).get("code") == "SAME_KEY"
+
+
 def summarises(command: ActionCommand) -> bool:
     return (command.request or {}).get("purpose") == "summary"
 
@@ -407,7 +412,7 @@ class World:
             self._check_final()
             return
         open_actions = [run.action(n) for n in header.open]
-        moving = [action for action in open_actions if action.status in WAITS_FOR_OUTSIDE]
+        moving = [a for a in open_actions if a.status in WAITS_FOR_OUTSIDE and not waits_for_key(a)]
         if (header.ending is None or header.undoing) and not header.paused:
             assert moving or header.asks, "the run waits for nothing"
         for action in moving:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from perdure.schemas.records import ToolSpec
+from perdure.streams.core.decide.dispatch import decide
+from perdure.streams.core.decide.inputs import Timer
 
-from .harness import PlanStep, World, accepted, refused, tool
+from .harness import BudgetPolicy, PlanStep, World, accepted, agent, refused, tool
 
 KEYED = tool("pay", "external", key=["order"])
 
@@ -136,3 +138,104 @@ def test_a_modify_that_would_change_the_key_is_refused() -> None:
         "order make the call's key",
     )
     accepted(made.decide("modify", arguments={"order": 7, "note": "new"}, reason="clearer"))
+
+
+# --- a call that was denied and allowed again, while another of its key waits for a person ---------
+
+ASKS = tool("pay", "idempotent", key=["order"], approval="arguments.amount > 1")
+
+
+def allowed_beside_another(*, seconds: float | None = None) -> World:
+    """Call 2 is denied; the model asks for authority and makes call 5 of the same key, which needs a
+    word of its own. The authority is given first."""
+    made = World(ASKS, agent_spec=agent("pay", budget=BudgetPolicy(seconds=seconds)))
+    made.start()
+    made.reply(None, ("pay", {"order": 7, "amount": 0}))
+    made.fails(made.command("pay"), "permission", "http_403")
+    made.reply(None, ("ask_authority", {"reason": "r"}), ("pay", {"order": 7, "amount": 2}))
+    accepted(made.decide("approve", n=1))
+    return made
+
+
+def test_a_call_whose_key_another_has_waits_with_it_for_the_person() -> None:
+    made = allowed_beside_another()
+    assert made.status == "waiting_approval"
+    assert [(wait["kind"], wait["approval_id"]) for wait in made.waits()] == [("action", "r1/a2")]
+    assert list(made.header.timers) == ["ask/2"], "nothing comes round until somebody answers"
+
+
+def test_the_time_that_it_waits_is_nobodys_budget() -> None:
+    made = allowed_beside_another(seconds=3600)
+    made.now += 86_400_000
+    made.decide("approve", n=2)
+    made.answer(made.command("pay"), result={"paid": 1})
+    assert made.command("m"), "the run goes on"
+
+
+def test_it_adopts_what_the_other_came_to() -> None:
+    made = allowed_beside_another()
+    made.decide("approve", n=2)
+    assert made.status == "running"
+    made.answer(made.command("pay"), result={"paid": 1})
+    assert [made.action(n).result for n in (2, 5)] == [{"paid": 1}] * 2
+    made.reply("done")
+    assert len([c for c in made.sent if c.target == "pay"]) == 2
+    assert made.outcome().complete
+
+
+def test_it_is_made_once_the_other_is_declined() -> None:
+    made = allowed_beside_another()
+    made.decide("reject", n=2, reason="not twice")
+    again = made.command("pay")
+    assert (again.action_id, again.attempt) == ("r1/2", 2)
+    made.answer(again, result={"paid": 1})
+    assert made.command("m")
+
+
+def test_what_happens_to_the_run_meanwhile_says_nothing_of_it() -> None:
+    made = allowed_beside_another()
+    for command in ("pause", "resume"):
+        before = len(made.events)
+        accepted(made.control(command))
+        assert {event.type for event in made.events[before:]} <= {"run_paused", "run_resumed"}
+    made.control("pause")
+    made.decide("reject", n=2, reason="no")
+    assert not made.commands
+    made.control("resume")
+    assert made.command("pay").action_id == "r1/2"
+
+
+def test_it_is_not_made_when_the_run_is_cancelled() -> None:
+    made = allowed_beside_another()
+    made.control("cancel")
+    assert made.status == "cancelled"
+    assert not made.commands
+
+
+def test_one_that_an_earlier_version_left_on_a_timer_looks_once_more() -> None:
+    made = allowed_beside_another()
+    last = next(e for e in reversed(made.events) if e.type == "retry_scheduled")
+    assert last.data["error"]["code"] == "SAME_KEY"
+    made.header.timers = {**made.header.timers, "act/2": made.now + 1000}
+    found = accepted(decide(made.run, Timer("act/2"), made.now + 1000, made))
+    assert [event.type for event in found.events] == ["retry_scheduled"]
+    assert list(found.run.header.timers) == ["ask/2"]
+
+
+def test_of_two_that_were_allowed_again_one_waits_for_the_other_and_never_both() -> None:
+    made = World(tool("pay", "idempotent", key=["order"]))
+    made.start()
+    made.reply(None, ("pay", {"order": 7}), ("pay", {"order": 7}))
+    for _ in range(2):
+        made.fails(made.command("pay"), "permission", "http_403")
+    made.reply(None, *[("ask_authority", {"reason": "r"})] * 2)
+    for n in (1, 2):
+        accepted(made.decide("approve", n=n))
+    made.fails(made.command("pay"), "transient", "http_503")
+    before = len(made.events)
+    made.timer()
+    assert len(made.events) == before + 1, "it is tried again, and nothing else happens"
+    made.answer(made.command("pay"), result={"paid": 1})
+    assert [made.action(n).result for n in (2, 3)] == [{"paid": 1}] * 2
+    made.reply("done")
+    assert made.outcome().complete

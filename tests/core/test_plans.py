@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from perdure.schemas.records import PlanAction
 
 from .harness import PlanStep, World, accepted, refused, tool
 
 LOOK = tool("look")
 PUT = tool("put", "idempotent")
+ONE_NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 def world() -> World:
@@ -137,10 +139,40 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(plan: list[PlanStep], word
 
 
 def test_fixed_arguments_that_break_the_schema_are_refused_before_anything_runs() -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    made = World(tool("look", parameters=schema))
+    made = World(tool("look", parameters=ONE_NUMBER))
     refused(made.plan(step("a", arguments={"n": "x"})), "plan[0] (a): arguments: n:")
     accepted(made.plan(step("a", arguments={"n": {"$": "1"}})))
+
+
+def test_all_of_a_steps_arguments_may_be_one_expression() -> None:
+    made = World(tool("look", parameters=ONE_NUMBER), tool("put", "idempotent"))
+    given = step("a", arguments={"$": "input.order"})
+    accepted(made.plan(given, step("b", "put", arguments={"$": "steps.a.result"}), input={"order": {"n": 2**70}}))  # fmt: skip
+    assert made.command().arguments == {"n": 2**70}
+    made.answer(made.command(), result={"m": 1})
+    assert made.command("put").arguments == {"m": 1}
+
+
+@pytest.mark.parametrize("value", ["text", ["a"], 5, None, True])
+def test_arguments_that_come_to_no_object_end_the_run_with_the_reason(value: object) -> None:
+    made = World(tool("look", fallback="put"), PUT)
+    accepted(made.plan(step("a", arguments={"$": "input.x"}), input={"x": value}))
+    assert not made.sent
+    (error,) = made.outcome().errors
+    assert (error["kind"], error["code"]) == ("invalid_arguments", "PLAN_EXPRESSION")
+    assert "step a: arguments must come to an object, not to a " in error["message"]
+
+
+@pytest.mark.parametrize("value", ["text", ["a"]])
+def test_an_undoing_whose_arguments_come_to_no_object_goes_to_a_person(value: object) -> None:
+    made = World(PUT, LOOK, tool("undo", "idempotent"))
+    undo = PlanAction("undo", {"$": "steps.a.result"})
+    made.plan(step("a", "put", compensate=undo), step("b"))
+    made.answer(made.command(), result=value)
+    made.control("cancel", compensate=True)
+    made.answer(made.command("look", "cancel"), "cancelled")
+    assert made.status == "compensating"
+    assert "must come to an object" in made.approval().title
 
 
 def test_a_task_without_model_needs_a_plan() -> None:

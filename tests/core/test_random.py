@@ -43,8 +43,13 @@ class Random:
         self.keyless = set(self.world.tools)
         if seed % 2:
             self._stand_ins(random.Random(f"{seed}/stand-ins"))
+        self.tiers = random.Random(f"{seed}/tiers") if seed % 4 else None
+        if self.tiers is not None:
+            self._large_amounts(self.tiers)
         self.taken = 0
         self.checked = 0
+        self.yes: dict[int, set[str]] = {}
+        self.changed = 0
         self.shown: dict[int, Any] = {}
         self.allowed: set[int] = set()
         self.waits_for_word: set[int] = set()
@@ -103,6 +108,18 @@ class Random:
         made = World(*tools, agent_spec=spec)
         made.summary = ""  # the outside answers, or does not
         return made
+
+    def _large_amounts(self, chance: random.Random) -> None:
+        """Large amounts are for others than the rest."""
+        self.large = rule(
+            kind="action",
+            tool="risky",
+            when="arguments.amount > 500",
+            approvers=["bob", "cyd"],
+            required=chance.choice([1, 2]),
+            within_seconds=chance.choice([30, 10_000]),
+        )
+        self.world.agents["demo"].approvals.insert(0, self.large)
 
     def _stand_ins(self, chance: random.Random) -> None:
         """Fallback tools and models, older results, and few things that may go wrong in a row."""
@@ -246,6 +263,9 @@ class Random:
         if (willing and approval.kind in ("handover", "budget")) or self.chance.random() < 0.05:
             choices = ["cancel_run"]
         word = self.chance.choice(choices)
+        tiers = self.tiers if (approval.kind, approval.tool) == ("action", "risky") else None
+        if tiers is not None and tiers.random() < 0.4:
+            word = "modify"
         values: dict[str, Any] = {"reason": "because"}
         if word == "modify":
             values["arguments"] = {"amount": self.chance.choice([2, 700])}
@@ -256,6 +276,8 @@ class Random:
         if self.chance.random() < 0.5:
             values["digest"] = approval.digest
         who = "uma" if approval.kind == "clarification" else self.chance.choice(["ann", "bob"])
+        if tiers is not None and tiers.random() < 0.7:
+            who = tiers.choice(approval.approvers or ["ann", "cyd"])
         self.world.decide(word, who, n, **values)
 
     def control(self) -> None:
@@ -327,22 +349,28 @@ class Random:
                 asked = data["approval"]
                 if asked["kind"] == "action":
                     self.shown[asked["n"]] = (asked["action"], asked["arguments"])
+                    self.yes[asked["n"]] = set()
                     self.waits_for_word.add(asked["action"])
             elif event.type == "approval_decided" and data["n"] in self.shown:
                 action, _ = self.shown[data["n"]]
                 if data.get("arguments") is not None:
                     self.shown[data["n"]] = (action, data["arguments"])
+                    self.yes[data["n"]] = set()
+                self.changed += "asks" in data
+                self.yes[data["n"]].add(data["approver"])
                 assert data["n"] not in self.closed, "a decision after the question was closed"
                 if data["closes"]:
                     self.closed.add(data["n"])
                     if data["decision"] in ("approve", "modify"):
                         self.allowed.add(action)
+                        self._said_by_those_asked(data["n"])
             elif event.type == "approval_expired" and data["decision"] == "escalate":
                 assert data["n"] not in self.closed
             elif event.type == "approval_expired" and data["n"] in self.shown:
                 assert data["n"] not in self.closed
                 self.closed.add(data["n"])
                 if data["decision"] == "approve":
+                    assert not self._is_large(data["n"]), "a large amount passed in silence"
                     self.allowed.add(self.shown[data["n"]][0])
         self.checked = len(self.world.events)
         arguments = dict(self.shown.values())
@@ -353,6 +381,18 @@ class Random:
                 assert n in self.allowed, "called without a person's word"
                 assert command.arguments == arguments[n], "something else than shown was called"
         self.taken = len(self.world.sent)
+
+    def _is_large(self, n: int) -> bool:
+        action, arguments = self.shown[n]
+        amount = arguments.get("amount")
+        risky = self.world.action(action).target == "risky"
+        return self.tiers is not None and risky and not (isinstance(amount, int) and amount <= 500)
+
+    def _said_by_those_asked(self, n: int) -> None:
+        """6: whose word a call needs is settled by its arguments, however they came about."""
+        if self._is_large(n):
+            enough = len(self.yes[n] & set(self.large.approvers)) >= self.large.required
+            assert enough, f"{self.shown[n]} ran on the word of {self.yes[n]}"
 
     def judge(self) -> None:
         """2 and 3: how often things happened, and whether the outcome agrees with it."""
@@ -408,12 +448,16 @@ def test_random_runs_reach_what_they_are_meant_to() -> None:
     types: set[str] = set()
     ends: set[tuple[str, bool]] = set()
     kinds: set[str] = set()
+    changed = 0
     for seed in range(200):
-        world = run(seed).world
+        made = run(seed)
+        world = made.world
         types.update(world.types())
         ends.add((world.status, world.outcome().complete))
         kinds |= {world.approval(n).kind for n in range(1, world.header.next_approval)}
+        changed += made.changed
     later = {"compensation_started", "compensation_finished"}
     assert set(EVENT_TYPES) - later <= types
     assert ends >= {("done", True), ("done", False), ("failed", False), ("cancelled", False)}
     assert kinds == {"action", "handover", "budget", "in_doubt", "authority", "clarification"}
+    assert changed, "a modify that others had to confirm"

@@ -636,3 +636,47 @@ def test_a_later_doubt_of_a_held_call_leaves_its_question_and_is_in_the_outcome(
     made.decide("answer", answer="go on")
     made.reply("done")
     assert made.listed()["in_doubt"] == ["pay"]
+
+
+# --- authority for what a fallback has done -------------------------------------------------------
+
+
+def denied_twice(spare_ends: str) -> World:
+    """The second "permission denied" in a row goes to the fallback, which does it or is refused too."""
+    made = world(
+        tool("pay", "external", fallback="spare", has_query=True),
+        tool("spare", "external"),
+        handover_after=2,
+    )
+    for n in range(2):
+        made.reply(None, ("pay", {"n": n}))
+        made.fails(made.command("pay"), "permission", "http_403")
+    if spare_ends == "done":
+        made.answer(made.command("spare"), result="by the spare")
+    else:
+        made.fails(made.command("spare"), "permission", "http_401")
+    return made
+
+
+@pytest.mark.parametrize("named", [{}, {"tool": "pay"}])
+def test_authority_is_not_asked_for_a_call_that_a_fallback_has_made(named: dict[str, Any]) -> None:
+    """Else both would be made. What is left is the first call, which nothing stands in for."""
+    made = denied_twice("done")
+    made.reply(None, ("ask_authority", {"reason": "r", **named}))
+    assert made.approval().action == 2
+    made.decide("reject", reason="no")
+    made.reply(None, ("ask_authority", {"reason": "r", **named}))
+    made.decide("approve")
+    made.answer(made.command("pay"), result="in the end")
+    made.reply("done")
+    assert made.action(4).attempt == 1
+    assert made.listed()["completed"] == ["pay", "spare"]
+
+
+@pytest.mark.parametrize("named", [{}, {"tool": "pay"}, {"tool": "spare"}])
+def test_authority_is_asked_for_the_fallback_that_was_refused_too(named: dict[str, Any]) -> None:
+    made = denied_twice("refused")
+    made.reply(None, ("ask_authority", {"reason": "r", **named}))
+    assert (made.approval().tool, made.approval().action) == ("spare", 5)
+    made.decide("approve")
+    assert made.command("spare").attempt == 2

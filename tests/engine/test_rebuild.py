@@ -92,6 +92,28 @@ def test_a_modify_is_known_afterwards_by_its_arguments(tmp_path: Path) -> None:
     assert {key: value for key, value in made.store.items() if key.startswith(b"k/")} == before
 
 
+def test_a_modify_that_others_must_confirm_gets_the_same_verdict_again(tmp_path: Path) -> None:
+    made = Desk(tmp_path)
+    rules = [
+        ApprovalRule(kind="action", when="arguments.amount > 1000", approvers=["boss"]),
+        ApprovalRule(kind="action", when="arguments.amount > 100", approvers=["ann"]),
+    ]
+    made.catalog(tool("pay", "never"), agent("pay", approvals=rules))
+    steps = [{"id": "a", "tool": "pay", "arguments": {"amount": 200}}]
+    made.feed(topics.TASKS, task_id="r1", agent="demo", plan=steps)
+    word = {"approval_id": "r1/a1", "decision": "modify", "approver": "ann", "reason": "more"}
+    made.feed(topics.APPROVALS, **word, arguments={"amount": 5000}, request_id="m1")
+    first = made.on(topics.VERDICTS)[-1]
+    assert first["reason"].endswith("boss may decide")
+    question = made.on(topics.PENDING)[-1]
+    assert (question["approvers"], question["arguments"]) == (["boss"], {"amount": 5000})
+    before, timers = whole(stored(made)), dict(made.timers)
+    lose(made)
+    assert (whole(stored(made)), made.timers) == (before, timers)
+    made.feed(topics.APPROVALS, **word, arguments={"amount": 5000}, request_id="m1")
+    assert made.on(topics.VERDICTS)[-1] == first
+
+
 def test_the_same_task_is_known_afterwards(tmp_path: Path) -> None:
     made = waiting(tmp_path)
     lose(made)

@@ -55,7 +55,11 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
             approval.original_arguments = found.arguments
         approval.digest = data["digest"]
         approval.title = data.get("title", approval.title)
+        if not data.get("counts", True):
+            entry["counts"] = False
         approval.decisions = [entry]
+        if "asks" in data:
+            _put_to_others(run, event, approval, data["asks"])
     else:
         approval.decisions = [*approval.decisions, entry]
     run.writes["p", n] = approval
@@ -82,6 +86,16 @@ def approval_decided(run: Run, event: RunEvent, data: dict[str, Any]) -> None:
             target = run.action(approval.action).target
             run.header.rejected = {**run.header.rejected, target: data["times"]}
         _reject(run, event, approval.action, data["approver"], data.get("reason"))
+
+
+def _put_to_others(run: Run, event: RunEvent, approval: Approval, asks: dict[str, Any]) -> None:
+    """The new arguments fall under another rule: those it names are asked, in its time."""
+    for name, value in asks.items():
+        setattr(approval, name, value)
+    approval.escalated = False
+    set_timer(run, f"ask/{approval.n}", approval.expires_at)
+    remind = approval.remind_ms
+    set_timer(run, f"remind/{approval.n}", None if remind is None else event.at + remind)
 
 
 def _reject(run: Run, event: RunEvent, n: int, by: str, reason: str | None) -> None:

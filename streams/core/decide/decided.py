@@ -14,7 +14,7 @@ from ..policies import approval as approvals
 from ..policies import trouble
 from ..policies.budget import extended
 from ..state import Action, Approval, Run
-from . import asking, undoing
+from . import asking, modified, undoing
 from .decision import Decision, Lookup, Refusal
 from .ending import end
 from .flow import advance
@@ -76,7 +76,7 @@ def _record(decision: Decision, approval: Approval, message: Decided) -> None:
     }
     if word.reason is not None:
         data["reason"] = word.reason
-    count = len(approval.decisions) + 1
+    asked, counts = approval, True
     if word.decision == "modify":
         data["arguments"] = word.arguments
         changed = msgspec.structs.replace(approval, arguments=word.arguments)
@@ -84,16 +84,25 @@ def _record(decision: Decision, approval: Approval, message: Decided) -> None:
         if approval.tool is not None:
             new = decision.lookup.value(word.arguments)
             data["title"] = approvals.title_of(decision.run.spec(approval.tool), new)
-        count = 1
+            asked = modified.asked_anew(decision, approval, new) or approval
+        if asked is not approval:
+            data["asks"] = modified.asks(asked)
+            counts = approvals.may_decide(decision.run, asked, word.approver, message.verified)
+            if not counts:
+                data["counts"] = False
     if word.decision == "reject":
         times = trouble.times_rejected(decision.run, approval)
         if times:
             data["times"] = times
-    data["closes"] = word.decision not in ("approve", "modify") or count >= approval.required
+    before = 0 if word.decision == "modify" else len(approvals.counted(approval))
+    enough = before + counts >= asked.required
+    data["closes"] = word.decision not in ("approve", "modify") or enough
     decision.emit("approval_decided", data, actor)
-    decision.verdict = (
-        word.decision if data["closes"] else f"counted: {count} of {approval.required}"
-    )
+    after = decision.run.approval(approval.n)
+    assert after is not None
+    decision.verdict = word.decision if data["closes"] else approvals.so_far(after)
+    if "asks" in data:
+        decision.opened.append(approval.n)
     if data["closes"]:
         act(decision, approval, word.decision, word, actor)
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..lifecycle import FINAL, MOVING
+from ..lifecycle import FINAL, MOVING, SUCCEEDED
 from ..planning import builtin, model_loop, plan
+from ..policies.retry import waits_for_its_key
 from ..state import Action
 from . import notices, undoing
 from .decision import Decision
 from .ending import finish
-from .moves import put_forward, request
+from .moves import living_twin, put_forward, request
+from .settling import call_anew
 
 
 def advance(decision: Decision) -> None:
@@ -49,7 +51,10 @@ def _settle_status(decision: Decision) -> None:
     header = decision.run.header
     if header.status in FINAL or header.status == "compensating":
         return
-    moving = any(action.status in MOVING for action in decision.run.open_actions())
+    moving = any(
+        action.status in MOVING and not waits_for_its_key(action)
+        for action in decision.run.open_actions()
+    )
     derived = "waiting_approval" if header.asks and not moving else "running"
     if derived != header.status:
         decision.emit("status_changed", {"from": header.status, "to": derived})
@@ -63,8 +68,17 @@ def _request_ready(decision: Decision) -> None:
             decision, action
         ):  # a fork began there, or it waits for its key's first
             _PUT_FORWARD.get(action.kind, put_forward)(decision, action.n)
+        elif waits_for_its_key(action):
+            _unless_it_waits_still(decision, action)
         elif action.kind == "builtin":
             _settled_meanwhile(decision, action)
+
+
+def _unless_it_waits_still(decision: Decision, action: Action) -> None:
+    """Nobody else has its declared key any more, or there is a result for it."""
+    other = living_twin(decision, action.n)
+    if other is None or decision.run.action(other).status in SUCCEEDED:
+        call_anew(decision, action.n)
 
 
 def _asked_about(decision: Decision, action: Action) -> bool:

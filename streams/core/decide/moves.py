@@ -16,6 +16,7 @@ from ..planning import summary
 from ..planning.window import View
 from ..policies import approval as approvals
 from ..policies import trouble
+from ..policies.retry import waits_for_its_key
 from ..state import Action, Run
 from . import asking
 from .decision import Decision
@@ -185,8 +186,12 @@ def living_twin(decision: Decision, n: int) -> int | None:
     if name is None:
         return None
     run = decision.run
-    others = (m for m in _living(run, name) if m != n and not _waits_for(run, run.action(m), n))
-    return next(others, None)
+    for m in _living(run, name):
+        other = run.action(m)
+        # One that waits for its key itself holds nobody up: else two would wait for each other.
+        if m != n and not waits_for_its_key(other) and not _waits_for(run, other, n):
+            return m
+    return None
 
 
 def put_forward(decision: Decision, n: int) -> None:
@@ -206,13 +211,7 @@ def put_forward(decision: Decision, n: int) -> None:
             return
         if first.n in run.header.open:
             return  # `advance` comes here again once it is closed
-    tool = run.spec(action.target)
-    arguments = decision.lookup.value(action.arguments)
-    _request_or_ask(
-        decision,
-        n,
-        approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action)),
-    )
+    _request_or_ask(decision, n, rules_of(run, action, decision.lookup.value(action.arguments)))
 
 
 def _ask_whether(decision: Decision, action: Action) -> None:
@@ -231,6 +230,12 @@ def _ask_whether(decision: Decision, action: Action) -> None:
         question="It goes round in circles. Retry to make the call, tell the agent something, or cancel the run?",
         fired={"in_a_row": times},
     )
+
+
+def rules_of(run: Run, action: Action, arguments: Any) -> approvals.Rules:
+    """What the rules say of a call with these arguments."""
+    tool = run.spec(action.target)
+    return approvals.evaluate(run, run.definition, tool, arguments, _plan_asks(run, action))
 
 
 def _plan_asks(run: Run, action: Action) -> bool:

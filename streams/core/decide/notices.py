@@ -95,9 +95,7 @@ def _arguments(
         "expires_at": approval.expires_at,
         "occasion": occasion,
     }
-    made: dict[str, Any] = cel.fill(given, {"approval": about})
-    if not isinstance(made, dict):
-        raise cel.ExpressionError("arguments give no object")
+    made = cel.arguments(given, {"approval": about})
     known = properties(tool.parameters)
     heading = {"opened": "", "reminder": "Reminder: ", "escalated": "Escalated: "}[occasion]
     text = "\n".join(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from perdure.schemas.records import RetryPolicy
 
 from .. import effects
 from ..lifecycle import SUCCEEDED
-from ..policies.retry import wait_seconds
+from ..policies.retry import SAME_KEY, wait_seconds
 from ..state import Action, Run
 from .asking import ask
 from .decision import Decision
 from .ending import closing
 from .moves import fail, living_twin, request
-
-_LOOK_AGAIN_MS: Final = 1_000
 
 
 def policy_of(run: Run, action: Action) -> RetryPolicy:
@@ -157,11 +155,12 @@ def call_anew(decision: Decision, n: int) -> None:
 
 
 def _by_the_other(decision: Decision, action: Action, other: Action) -> None:
-    """Another call has this one's declared key: its result is this one's, or it is waited for."""
+    """Another call has this one's declared key: its result is this one's, or it is waited for, with
+    no timer, as that one may itself wait for a person for a week: `flow.advance` comes here again."""
     if other.status in SUCCEEDED:
         of = decision.run.action_id(other.n)
         decision.emit("action_adopted", {"n": action.n, "result": other.result, "of": of})
         return
-    error = {"kind": "transient", "code": "SAME_KEY", "message": f"call {other.n} has the same key"}
+    error = {"kind": "transient", "code": SAME_KEY, "message": f"call {other.n} has the same key"}
     data = {"n": action.n, "attempt": action.attempt, "error": error, "ambiguous": action.ambiguous}
-    decision.emit("retry_scheduled", {**data, "due": decision.now + _LOOK_AGAIN_MS})
+    decision.emit("retry_scheduled", {**data, "due": None})

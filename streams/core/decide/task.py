@@ -126,7 +126,7 @@ def _earlier_turns(task: Task) -> str | None:
 def _plan_arguments(task: Task, tools: dict[str, ToolSpec]) -> str | None:
     """Arguments without expressions can be checked before anything runs."""
     for index, step in enumerate(task.plan or ()):
-        if any(
+        if step.arguments.keys() == {"$"} or any(
             "$" in str(value) and isinstance(value, dict | list)
             for value in step.arguments.values()
         ):

@@ -145,8 +145,7 @@ def _arguments(decision: Decision, action: Action, spec: ToolSpec) -> dict[str, 
     step = _step(run, action)
     if step is not None and step.compensate is not None:
         given = decision.lookup.value(step.compensate.arguments)
-        filled: dict[str, Any] = cel.fill(given, plan.variables(decision))
-        return filled
+        return cel.arguments(given, plan.variables(decision))
     own = decision.lookup.value(action.arguments) or {}
     wanted = properties(spec.parameters)
     found = {name: own[name] for name in wanted if name in own}

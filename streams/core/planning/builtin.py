@@ -109,7 +109,8 @@ def _ask_authority(decision: Decision, n: int, arguments: dict[str, Any]) -> Non
 
 
 def _denied(run: Run, tool: Any) -> Action | None:
-    """The last call that was refused for lack of permission and is not asked about already."""
+    """The last call that was refused for lack of permission and is not asked about already, nor
+    made by another tool meanwhile."""
     asked = {approval.action for approval in map(run.approval, run.header.asks) if approval}
     for n in range(run.header.next_action - 1, 0, -1):
         action = run.action(n)
@@ -117,12 +118,20 @@ def _denied(run: Run, tool: Any) -> Action | None:
             action.kind == "tool"
             and action.status == "failed"
             and (action.error or {}).get("kind") == "permission"
-            and tool in (None, action.target)
+            and not action.replaced  # the model reads the result of the call in its place
+            and tool in (None, *_known_as(run, action))
             and n not in asked
             and run.owns(action)
         ):
             return action
     return None
+
+
+def _known_as(run: Run, action: Action) -> tuple[str, ...]:
+    """The tool's name; of a fallback's call also the one that the model has called."""
+    if action.stands_for is None:
+        return (action.target,)
+    return action.target, run.action(action.stands_for).target
 
 
 _DOES: Final = {

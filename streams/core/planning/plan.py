@@ -123,7 +123,7 @@ def _start(decision: Decision, step: PlanStep) -> bool:
             return True
         decision.emit("branch_taken", {"step_id": step.id, "when": step.when})
     try:
-        arguments = cel.fill(decision.lookup.value(step.arguments), seen)
+        arguments = cel.arguments(decision.lookup.value(step.arguments), seen)
     except cel.ExpressionError as error:
         _fails(decision, step, str(error))
         return False

@@ -6,7 +6,7 @@ import re
 import string
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from perdure.schemas.canonical import canonical, digest
 from perdure.schemas.records import AgentSpec, ApprovalRule, ToolSpec
 
@@ -295,9 +295,7 @@ def refuse(
         return f"a question of kind {approval.kind} takes {', '.join(allowed)}, not {word}"
     if word in NEEDS_REASON and not decision.reason:
         return f"{word} needs a reason"
-    if approval.signed and verified == "none":
-        return "this question takes signed decisions only: anyone could have written that name"
-    who = _refuse_person(run, approval, decision.approver)
+    who = _refuse_person(run, approval, decision.approver, verified)
     if who is not None:
         return who
     if decision.digest is not None and decision.digest != approval.digest:
@@ -311,13 +309,46 @@ def refuse(
     if word == "answer" and decision.answer is None:
         return "answer needs an answer"
     if word == "approve" and any(
-        entry["approver"] == decision.approver for entry in approval.decisions
+        entry["approver"] == decision.approver for entry in counted(approval)
     ):
         return f"{decision.approver} has already said yes"
     return None
 
 
-def _refuse_person(run: Run, approval: Approval, approver: str) -> str | None:
+def counted(approval: Approval) -> list[dict[str, Any]]:
+    """The decisions so far that are a yes to the question as it stands."""
+    return [entry for entry in approval.decisions if entry.get("counts", True)]
+
+
+def so_far(approval: Approval) -> str:
+    """The verdict on a decision, the last one, after which the question is still open."""
+    said = f"counted: {len(counted(approval))} of {approval.required}"
+    if approval.decisions[-1].get("counts", True):
+        return said
+    who = ", ".join(approval.approvers[:10]) or "anyone but the task's user"
+    return f"{said}, for another rule asks about these arguments: {who} may decide"
+
+
+def raised(approval: Approval) -> Approval:
+    """The question as it stands once it is escalated."""
+    return structs.replace(
+        approval,
+        approvers=approval.escalate_to,
+        groups=approval.escalate_groups,
+        anyone=False,
+        on_timeout="cancel_run",
+        escalated=True,
+    )
+
+
+def may_decide(run: Run, approval: Approval, approver: str, verified: str) -> bool:
+    """Whether a person's yes counts for this question."""
+    return _refuse_person(run, approval, approver, verified) is None
+
+
+def _refuse_person(run: Run, approval: Approval, approver: str, verified: str) -> str | None:
+    if approval.signed and verified == "none":
+        return "this question takes signed decisions only: anyone could have written that name"
     own = approver == run.header.user_id
     if own and not approval.self_approval:
         return f"{approver} is the task's user and may not decide on it"

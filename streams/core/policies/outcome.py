@@ -10,6 +10,7 @@ from perdure.schemas.records import ActionError, ActionRecord, Outcome
 from ..lifecycle import PHASES, SUCCEEDED
 from ..state import Action, Run
 from . import claims
+from .retry import waits_for_its_key
 
 
 def record(run: Run, action: Action) -> ActionRecord:
@@ -231,7 +232,7 @@ def waiting_for(run: Run) -> list[dict[str, Any]]:
             }
         )
     for action in run.open_actions():
-        if action.status == "backing_off":
+        if action.status == "backing_off" and not waits_for_its_key(action):
             kind = "model" if action.kind == "model" else "retry"
             if (action.error or {}).get("code") == "BREAKER_OPEN":
                 kind = "breaker"

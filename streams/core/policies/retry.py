@@ -28,6 +28,16 @@ NOTHING_HAPPENED: Final = frozenset(
 """Codes that prove the request was never acted on; any other failed write may have happened."""
 
 
+SAME_KEY: Final = "SAME_KEY"
+"""Another call of the run has its declared key."""
+
+
+def waits_for_its_key(action: Action) -> bool:
+    """Whether it waits for another call of its declared key: it goes on when that is over, at no time
+    of its own, and is not under way meanwhile."""
+    return action.status == "backing_off" and (action.error or {}).get("code") == SAME_KEY
+
+
 def wait_seconds(policy: RetryPolicy, action_id: str, attempt: int, error: dict[str, Any]) -> float:
     """Seconds before attempt + 1: doubling, spread by the action's id, Retry-After never shortened."""
     wait: float = min(

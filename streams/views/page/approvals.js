@@ -55,7 +55,7 @@ function question(page, approval) {
   const kind = known(KIND, approval.kind);
   const effect = approval.effect ? known(EFFECT, approval.effect) : null;
   const history = approval.history ?? {};
-  const given = (approval.decisions ?? []).length;
+  const given = (approval.decisions ?? []).length, yes = (approval.decisions ?? []).filter(({ counts }) => counts !== false).length;
   const closed = approval.open === false;
   return h("article", { class: "question-card", "data-question": approval.approval_id },
     h("header", null,
@@ -66,7 +66,7 @@ function question(page, approval) {
     closed
       ? h("div", { class: "standing tone-plain" }, icon("check"), h("div", { class: "standing-text" }, h("strong", null, "Closed"), approval.closed_by ? [" by ", inline(approval.closed_by, 80)] : null, ". There is nothing left to decide."))
       : h("div", { class: "deadline" }, h("span", null, h("strong", { class: "number" }, until(Number(approval.expires_at))), " left"), h("span", { class: "dim" }, ` then ${THEN[approval.on_timeout] ?? plain(approval.on_timeout, 60)}`),
-        approval.required > 1 ? h("span", { class: "tag" }, `${given} of ${approval.required} have said yes`) : null),
+        approval.required > 1 ? h("span", { class: "tag" }, `${yes} of ${approval.required} have said yes`) : null),
     approval.question && approval.question !== approval.title ? section("Question", h("blockquote", { class: "question" }, block(approval.question))) : null,
     approval.arguments === null || approval.arguments === undefined ? null
       : section(approval.kind === "in_doubt" ? "The call" : "What would run",

@@ -15,7 +15,9 @@ const MASK = "***";
 async function send(page, approval, decision) {
   const verdict = await decide(approval, decision);
   if (!verdict.accepted) throw new Error(`It did not count: ${verdict.reason || "the run does not take this decision now."}`);
-  toast(`${known(DECISION, decision.decision).done}. ${approval.required > 1 ? "Others may still have to say yes." : ""}`.trim());
+  const done = `${known(DECISION, decision.decision).done}. ${approval.required > 1 ? "Others may still have to say yes." : ""}`.trim();
+  const uncounted = (verdict.reason ?? "").startsWith("counted: 0 ");
+  toast(uncounted ? "Changed, but not approved: others are asked about these arguments." : done);
   page.decided(approval);
 }
 

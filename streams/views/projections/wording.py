@@ -115,7 +115,11 @@ def _decided(data: Data, name: Words) -> str:
     proof = data.get("verified")
     proved = f" (proved by {_plain(proof)})" if proof and proof != "none" else " (name not proved)"
     who = shown(data["approver"], 60)
-    return f"{who} decided a{data['n']}: {_plain(data['decision'])}{_with(data.get('reason') or None)}{proved}"
+    others = ""
+    if "asks" in data:
+        asked = [shown(name, 60) for name in data["asks"]["approvers"][:5]]
+        others = f"; now asked: {', '.join(asked) or 'others'}"
+    return f"{who} decided a{data['n']}: {_plain(data['decision'])}{_with(data.get('reason') or None)}{proved}{others}"
 
 
 def _ending(data: Data, name: Words) -> str:
