@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import typer
-from perdure.schemas.records import ApprovalRequest, RunEvent, ToolSpec
+from perdure.schemas.records import ApprovalRequest, PlanStep, RunEvent, ToolSpec
 
 from perdure.cli import reference, terminal
 from perdure.cli.app import app
 from perdure.cli.pending import covered_question
 from perdure.reading import Overview, covered
+from tests.core.harness import World, agent, tool
 
 from .desk import run
 
@@ -201,3 +202,24 @@ def test_an_overview_follows_status_and_questions() -> None:
     assert summary.waiting_for == []
     overview.take(_event(5, "run_finished", {"status": "done"}))
     assert (summary.status, summary.finished_at) == ("done", 50)
+
+
+def test_a_run_that_is_tried_again_has_not_ended_and_no_failure() -> None:
+    made = World(tool("put", "idempotent"), agent_spec=agent("put"))
+    made.plan(PlanStep(id="a", tool="put"))
+    made.fails(made.command("put"), "business", "x")
+    overview = Overview()
+    for event in made.events:
+        summary = overview.take(event)
+    assert (summary.status, summary.finished_at) == ("failed", made.events[-1].at)
+    assert summary.ending is not None
+    before = len(made.events)
+    made.control("retry")
+    for event in made.events[before:]:
+        overview.take(event)
+    assert (summary.status, summary.ending, summary.finished_at) == ("running", None, None)
+    made.answer(made.command("put"), result=1)
+    for event in made.events[before:]:
+        overview.take(event)
+    assert (summary.status, summary.ending) == ("done", None)
+    assert summary.finished_at is not None
