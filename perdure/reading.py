@@ -106,7 +106,9 @@ def _finished(summary: Summary, data: dict[str, Any]) -> None:
 
 def _status(summary: Summary, data: dict[str, Any]) -> None:
     summary.status = data["to"]
-    if data["to"] == "running" and summary.finished_at is not None:  # a retry: nothing has ended yet
+    if (
+        data["to"] == "running" and summary.finished_at is not None
+    ):  # a retry: nothing has ended yet
         summary.ending = summary.finished_at = None
 
 

@@ -10,9 +10,10 @@ import yaml
 
 from perdure.reading import Scanner
 from perdure.schemas import codec, topics
-from perdure.schemas.canonical import canonical, parse
+from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
 from perdure.schemas.records import Task
+from perdure.schemas.tasks import check_task
 from perdure.settings import Settings
 
 from .console import USAGE, client, leave, line, say
@@ -67,13 +68,7 @@ def checked(value: Any) -> Task:
         if name not in Task.__struct_fields__:
             say(f"perdure: note: {safe(name, 60)} is not a field of a task and is ignored")
     task = codec.convert(value, Task)
-    if task.task_id is not None and "~" in task.task_id:
-        raise RecordError("task_id", "~ is for ids made by Perdure", "bad_id")
-    if len(canonical(task.metadata)) > 16_000:
-        raise RecordError("metadata", "must be under 16 kB", "too_large")
-    size = len(codec.encode(task))
-    if size > topics.MAX_INBOUND_BYTES:
-        raise RecordError("", f"is {size} bytes; at most 4 MB are taken", "too_large")
+    check_task(task)
     return task
 
 
