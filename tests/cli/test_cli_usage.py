@@ -38,6 +38,12 @@ def test_page_is_what_the_code_says(name: str) -> None:
     assert committed == reference.PAGES[name](), "run `python -m perdure.cli.reference`"
 
 
+def test_a_code_span_of_a_page_ends_on_its_line() -> None:
+    lines = reference.cli().splitlines()
+    assert [line for line in lines if line.count("`") % 2] == []
+    assert "Example: `perdure views --dev --rebuild`" in lines
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
