@@ -92,10 +92,12 @@ class Deployment:
 
     def _note(self) -> None:
         """For the other commands, until we stop."""
+        tokens = self.settings.tokens_file
         self._noted = {
             "bootstrap_servers": self.settings.bootstrap_servers,
             "topic_prefix": self.settings.topic_prefix,
             "url": self.url,
+            "tokens_file": None if tokens is None else str(tokens.absolute()),
             "pid": os.getpid(),
         }
         note(self.settings.data_dir / "up.json", self._noted)

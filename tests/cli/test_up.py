@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from perdure.cli.up import Deployment
 from perdure.settings import Settings
@@ -11,11 +12,10 @@ from perdure.settings import Settings
 from .desk import run
 
 
-def noted(directory: Path) -> Deployment:
+def noted(directory: Path, **more: Any) -> Deployment:
     """One that has said where it is."""
-    made = Deployment(
-        Settings(bootstrap_servers="x:1", data_dir=directory), tools=[], agents=None, views=False
-    )
+    settings = Settings(bootstrap_servers="x:1", data_dir=directory, **more)
+    made = Deployment(settings, tools=[], agents=None, views=False)
     made._note()
     return made
 
@@ -38,3 +38,10 @@ def test_a_note_that_another_has_written_since_stays(tmp_path: Path) -> None:
     (tmp_path / "up.json").write_text("{")
     first.stop()
     assert (tmp_path / "up.json").exists()
+
+
+def test_the_note_says_who_may_call_the_page(tmp_path: Path) -> None:
+    made = noted(tmp_path, tokens_file=tmp_path / "tokens.jsonl")
+    told = json.loads((tmp_path / "up.json").read_text())
+    assert told["tokens_file"] == str(tmp_path / "tokens.jsonl")
+    made.stop()
