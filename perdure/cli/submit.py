@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def read_file(source: str) -> list[Task]:
         leave(USAGE, f"{source} can't be read: {error.strerror}")
     tasks: list[Task] = []
     seen: dict[str, tuple[int, Task]] = {}
-    for number, text in enumerate(raw.split(b"\n"), 1):
+    for number, text in enumerate(raw.removeprefix(BOM_UTF8).split(b"\n"), 1):
         if not text.strip():
             continue
         try:
@@ -113,7 +114,7 @@ def _input(text: str) -> Any:
 
 def _plan(path: Path) -> Any:
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         leave(USAGE, f"{path} can't be read: {error}")
     try:

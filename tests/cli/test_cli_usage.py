@@ -11,7 +11,7 @@ import pytest
 import typer
 from perdure.schemas.records import ApprovalRequest, PlanStep, RunEvent, ToolSpec
 
-from perdure.cli import reference, terminal
+from perdure.cli import reference, submit, terminal
 from perdure.cli.app import app
 from perdure.cli.pending import covered_question
 from perdure.reading import Overview, covered
@@ -63,6 +63,17 @@ def test_a_bad_line_is_named_and_nothing_is_sent(line: str, told: str) -> None:
     assert result.exit_code == 2
     assert told in result.stderr
     assert result.stdout == ""
+
+
+def test_a_mark_of_utf_8_before_the_first_task_is_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"agent": "a", "task_id": "one"}\n{"agent": "b"}\n')
+    assert [task.agent for task in submit.read_file(str(file))] == ["a", "b"]
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(b'\xef\xbb\xbf[{"id": "x", "tool": "t"}]')
+    made = submit.one_task("a", None, plan, None, None, None)
+    assert made.plan is not None
+    assert [step.id for step in made.plan] == ["x"]
 
 
 @pytest.mark.parametrize(
