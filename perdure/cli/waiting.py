@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -28,11 +28,11 @@ def ends(scanner: Scanner) -> Ends:
 
     Raises `NoTopic`, `Unreachable`.
     """
-    found = scanner.ends([topics.OUTCOMES, topics.PENDING])
-    try:
-        return found | scanner.ends([topics.DEAD_LETTERS])
-    except NoTopic:  # who may only submit need not be allowed to read them
-        return found
+    found = scanner.ends([topics.OUTCOMES])
+    for name in (topics.PENDING, topics.DEAD_LETTERS):
+        with suppress(NoTopic):  # who may only submit need not be allowed to read it
+            found |= scanner.ends([name])
+    return found
 
 
 def few(ids: list[str]) -> str:

@@ -168,10 +168,10 @@ def test_an_outcome_that_was_taken_back_is_none(log: Log) -> None:
     assert wait(log) == 0
 
 
-def test_who_may_not_read_the_dead_letters_is_told_by_the_events(
+def test_who_may_only_submit_is_told_by_the_events(
     log: Log, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log.forbidden = (topics.DEAD_LETTERS,)
+    log.forbidden = (topics.DEAD_LETTERS, topics.PENDING)
     log.started(OTHER)
     log.ended("the other's")
     log.sent()
