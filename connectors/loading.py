@@ -67,7 +67,7 @@ def _module(target: str) -> ModuleType:
                 f"{target}: no such module; give a file (my_tools.py) or a module that Python can import from here"
             ) from error
         raise LoadError(_broken(target, error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # exit() would end the command without a word
         raise LoadError(_broken(target, error)) from error
 
 
@@ -94,13 +94,13 @@ def _from_file(path: Path) -> ModuleType:
         sys.path.insert(0, str(path.parent))  # as `python my_tools.py` does
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise LoadError(_broken(str(path), error)) from error
     return module
 
 
-def _broken(target: str, error: Exception) -> str:
+def _broken(target: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = next(
         (f" ({f.filename}:{f.lineno})" for f in reversed(frames) if "importlib" not in f.filename),

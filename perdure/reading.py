@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +44,21 @@ def history(scanner: Scanner, run_id: str) -> Iterator[tuple[Raw, RunEvent | Non
     for raw in scanner.scan([topics.EVENTS], run_id=run_id):
         if raw is not None and raw.key == wanted:
             yield raw, event_of(raw)
+
+
+def task_digests(scanner: Scanner, run_ids: Collection[str]) -> dict[str, str]:
+    """By which task each of the runs was started last, as the engine tells two tasks of one id apart.
+
+    Raises `NoTopic`, `Unreachable`.
+    """
+    keys = {run_id.encode() for run_id in run_ids}
+    alone = next(iter(run_ids)) if len(run_ids) == 1 else None
+    found: dict[str, str] = {}
+    for raw in scanner.scan([topics.EVENTS], run_id=alone):
+        event = event_of(raw) if raw is not None and raw.key in keys else None
+        if event is not None and event.type == "run_started":
+            found[event.run_id] = str(event.data.get("digest", ""))
+    return found
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -91,6 +106,10 @@ def _finished(summary: Summary, data: dict[str, Any]) -> None:
 
 def _status(summary: Summary, data: dict[str, Any]) -> None:
     summary.status = data["to"]
+    if (
+        data["to"] == "running" and summary.finished_at is not None
+    ):  # a retry: nothing has ended yet
+        summary.ending = summary.finished_at = None
 
 
 def _proposed(summary: Summary, data: dict[str, Any]) -> None:

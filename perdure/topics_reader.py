@@ -93,12 +93,14 @@ class Scanner:
         follow: bool = False,
         timeout: float | None = None,
         since: int | None = None,
+        starts: Mapping[tuple[str, int], int] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Raw | None]:
         """Records in the order of each partition. None: all there was has been read; without
         ``follow`` that ends it, with it None comes again after each pause.
 
-        ``since`` (ms): not those that were written before it. It ends after ``timeout`` (seconds), or
+        ``since`` (ms): not those that were written before it. ``starts``: the first offset to read, of
+        those partitions that have one. It ends after ``timeout`` (seconds), or
         once it is ``stopped``, whether anything came or not. Raises `NoTopic`, `Unreachable`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -110,7 +112,12 @@ class Scanner:
                 count = self._count(consumer, name)
                 whole = run_id is None or count == 1
                 numbers = range(count) if whole else [partition_of(run_id or "", count)]
-                spots += [TopicPartition(self._prefix + name, n, OFFSET_BEGINNING) for n in numbers]
+                spots += [
+                    TopicPartition(
+                        self._prefix + name, n, (starts or {}).get((name, n), OFFSET_BEGINNING)
+                    )
+                    for n in numbers
+                ]
             consumer.assign(spots if since is None else self._since(consumer, spots, since))
             yield from self._records(consumer, len(spots), follow, deadline, stopped)
         finally:
@@ -138,6 +145,25 @@ class Scanner:
         consumer = Consumer(self._conf)
         try:
             return self._count(consumer, name)
+        finally:
+            consumer.close()
+
+    def ends(self, names: Sequence[str]) -> dict[tuple[str, int], int]:
+        """The offset after the last record of each partition. Raises `NoTopic`, `Unreachable`."""
+        consumer = Consumer(self._conf)
+        try:
+            spots = [(name, n) for name in names for n in range(self._count(consumer, name))]
+            return {
+                (name, n): consumer.get_watermark_offsets(
+                    TopicPartition(self._prefix + name, n), timeout=_SILENT_SECONDS
+                )[1]
+                for name, n in spots
+            }
+        except KafkaException as error:
+            servers = self._conf["bootstrap.servers"]
+            raise Unreachable(
+                f"Kafka at {servers} does not say where its topics end: {error}"
+            ) from error
         finally:
             consumer.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -145,8 +146,23 @@ def guarded(work: Callable[[], T]) -> T:
         leave(USAGE, _setting(error))
     except (AgentsError, LoadError, ValueError) as error:
         leave(USAGE, str(error))
+    except OSError as error:
+        if error.filename is None:  # no path that was given, such as a pipe whose reader has left
+            raise
+        why = "a file is there" if isinstance(error, FileExistsError) else error.strerror
+        told = f"{error.filename} can't be used: {why}"
+        if error.errno in _NOT_A_PLACE:
+            leave(USAGE, f"{told}; give another path")
+        leave(FAILED, told)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+# where a data directory, or a file, can't be
+_NOT_A_PLACE = {
+    errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
+    errno.EACCES, errno.EPERM, errno.EROFS,
+}  # fmt: skip
 
 
 def _leave_kafka(error: Exception) -> NoReturn:

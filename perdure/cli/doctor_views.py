@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from perdure.settings import Settings
 from perdure.streams.cluster.ports import is_free
@@ -25,8 +25,10 @@ _ANSWER_SECONDS: Final = 3.0
 
 def here(made: Settings) -> Iterator[Finding]:
     """What can be seen on this machine."""
-    yield _tokens(made.tokens_file)
-    yield _page(made.data_dir / "up.json")
+    up = _noted(made.data_dir / "up.json")
+    given = up.get("tokens_file")
+    yield _tokens(made.tokens_file or (Path(given) if isinstance(given, str) else None))
+    yield _page(up.get("url"))
 
 
 def _tokens(path: Path | None) -> Finding:
@@ -52,9 +54,9 @@ def _tokens(path: Path | None) -> Finding:
     )
 
 
-def _page(up: Path) -> Finding:
-    url = _url(up)
-    if url is None:
+def _page(url: Any) -> Finding:
+    """Where the running `perdure up` of this data directory serves it, if one does."""
+    if not isinstance(url, str):
         if is_free(PAGE_PORT):
             return Finding("page", OK, f"port {PAGE_PORT} is free for it")
         text = f"port {PAGE_PORT} is taken: `perdure up` takes the next free one, `perdure views` needs --port"
@@ -72,14 +74,13 @@ def _page(up: Path) -> Finding:
         return Finding("page", WARN, text)
 
 
-def _url(up: Path) -> str | None:
-    """Where the running `perdure up` of this data directory serves it."""
+def _noted(up: Path) -> dict[str, Any]:
+    """What the running `perdure up` of this data directory has noted."""
     try:
         noted = json.loads(up.read_text())
     except (OSError, ValueError):
-        return None
-    url = noted.get("url") if isinstance(noted, dict) else None
-    return url if isinstance(url, str) else None
+        return {}
+    return noted if isinstance(noted, dict) else {}
 
 
 def tables(made: Settings) -> Iterator[Finding]:

@@ -130,10 +130,19 @@ def print_question(question: ApprovalRequest, *, whole: bool = False) -> None:
     many = f"; {question.required} of them must agree" if question.required > 1 else ""
     emit(f"  may decide: {asked_of(question)}{many}")
     emit(f"  {deadline(question.expires_at, question.on_timeout)}")
-    for word in () if whole else question.allowed_decisions:
-        made = COMMANDS.get(word, "perdure decide {id} " + shlex.quote(safe(word, 60)))
-        emit(f"    {made.format(id=question.approval_id)}")
+    for command in () if whole else commands(question):
+        emit(f"    {command}")
     emit()
+
+
+def commands(question: ApprovalRequest) -> list[str]:
+    """What may be typed to decide on it."""
+    return [
+        COMMANDS.get(word, "perdure decide {id} " + shlex.quote(safe(word, 60))).format(
+            id=question.approval_id
+        )
+        for word in question.allowed_decisions
+    ]
 
 
 def asked_of(question: ApprovalRequest) -> str:

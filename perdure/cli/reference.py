@@ -57,12 +57,11 @@ def _commands(group: Any, path: str) -> list[tuple[str, Any]]:
 
 def _command(path: str, command: Any) -> str:
     text = inspect.cleandoc(command.help or "")
-    about, _, example = text.partition("Example:")
+    about, *examples = text.split("Example:")
     words = [_argument(each) for each in command.params if each.param_type_name == "argument"]
     usage = " ".join([path, *words, "[OPTIONS]"])
     parts = [f"## {path}\n", about.strip() + "\n", f"    {usage}\n"]
-    if example.strip():
-        parts.append(f"Example: `{example.strip()}`\n")
+    parts += [f"Example: `{example.strip()}`\n" for example in examples]
     rows = [_option(each) for each in command.params if each.param_type_name == "option"]
     if rows:
         parts += ["| option | meaning |\n|---|---|", *rows, ""]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from perdure.reading import (
+    Raw,
     Scanner,
     event_of,
     is_over,
@@ -181,7 +182,7 @@ def _quarantine(scanner: Scanner, run_id: str) -> layout.Quarantine | None:
 
 
 def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
-    """Say where a task without events is: refused, waiting for the catalog, not yet read."""
+    """Say where a task without events is: refused, waiting for the catalog, not yet read, buried."""
     outcome = outcome_of(scanner, run_id)
     if outcome is not None:
         if as_json:
@@ -205,20 +206,50 @@ def _elsewhere(scanner: Scanner, run_id: str, as_json: bool) -> None:
             FAILED,
             f"{run_id} is quarantined at its first record: `perdure release {run_id}`, or `perdure cancel {run_id}`",
         )
-    if _on_tasks(scanner, run_id):
+    sent, buried = _sent(scanner, run_id), _buried(scanner, run_id)
+    if sent - buried.keys():
         leave(FAILED, f"{run_id} is on {topics.TASKS}, but no engine has read it: is one running?")
+    if buried:
+        *_, why = buried.values()
+        leave(
+            FAILED,
+            f"{run_id} never became a run: {safe(why, 500)}; it lies on {topics.DEAD_LETTERS}",
+        )
     leave(FAILED, f"there is no run {safe(run_id, 200)}: `perdure runs` lists them")
 
 
-def _on_tasks(scanner: Scanner, run_id: str) -> bool:
+def _sent(scanner: Scanner, run_id: str) -> set[tuple[int, int]]:
+    """Partition and offset of the tasks of this id."""
+    return {
+        (raw.partition, raw.offset)
+        for raw in scanner.scan([topics.TASKS])
+        if raw is not None and _is_of(raw, run_id)
+    }
+
+
+def _buried(scanner: Scanner, run_id: str) -> dict[tuple[int, int], str]:
+    """Those of them that an engine could not take, and why: by their place on agent.tasks."""
+    found: dict[tuple[int, int], str] = {}
+    try:
+        for raw in scanner.scan([topics.DEAD_LETTERS]):
+            if raw is None or not _is_of(raw, run_id):
+                continue
+            said = {name: value.decode("utf-8", "replace") for name, value in raw.headers}
+            if said.get("topic", "").endswith(topics.TASKS):
+                where = (int(said.get("partition", -1)), int(said.get("offset", -1)))
+                found[where] = f"{said.get('detail', '')} ({said.get('reason', '')})"
+    except NoTopic:  # not everybody may read them
+        pass
+    return found
+
+
+def _is_of(raw: Raw, run_id: str) -> bool:
+    """By its ``task_id``, where that can be read; by its key where nothing can."""
     wanted = run_id.encode()
-    for raw in scanner.scan([topics.TASKS]):
-        if raw is None or raw.value is None or wanted not in raw.value:
-            continue
-        try:
-            task = msgspec.json.decode(raw.value)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        if isinstance(task, dict) and task.get("task_id") == run_id:
-            return True
-    return False
+    if raw.value is None or not (raw.key == wanted or wanted in raw.value):
+        return False
+    try:
+        task = msgspec.json.decode(raw.value)
+    except (msgspec.DecodeError, RecursionError):
+        return raw.key == wanted
+    return isinstance(task, dict) and task.get("task_id") == run_id

@@ -1,26 +1,25 @@
-"""The body of ``perdure submit``: tasks in, run ids out, and waiting for their ends."""
+"""The body of ``perdure submit``: tasks in, run ids out."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
-from perdure.reading import Raw, Scanner
+from perdure.reading import Scanner
 from perdure.schemas import codec, topics
-from perdure.schemas.canonical import canonical, parse
+from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import Outcome, Task
+from perdure.schemas.records import Task
+from perdure.schemas.tasks import check_task
 from perdure.settings import Settings
 
-from .console import FAILED, USAGE, WAITS, client, leave, line, say
-from .terminal import emit, is_terminal, safe, span
+from .console import USAGE, client, leave, line, say
+from .terminal import safe
+from .waiting import Waiting, ends, few
 
 
 def no_other_flags(**given: Any) -> None:
@@ -41,7 +40,7 @@ def read_file(source: str) -> list[Task]:
         leave(USAGE, f"{source} can't be read: {error.strerror}")
     tasks: list[Task] = []
     seen: dict[str, tuple[int, Task]] = {}
-    for number, text in enumerate(raw.split(b"\n"), 1):
+    for number, text in enumerate(raw.removeprefix(BOM_UTF8).split(b"\n"), 1):
         if not text.strip():
             continue
         try:
@@ -70,13 +69,7 @@ def checked(value: Any) -> Task:
         if name not in Task.__struct_fields__:
             say(f"perdure: note: {safe(name, 60)} is not a field of a task and is ignored")
     task = codec.convert(value, Task)
-    if task.task_id is not None and "~" in task.task_id:
-        raise RecordError("task_id", "~ is for ids made by Perdure", "bad_id")
-    if len(canonical(task.metadata)) > 16_000:
-        raise RecordError("metadata", "must be under 16 kB", "too_large")
-    size = len(codec.encode(task))
-    if size > topics.MAX_INBOUND_BYTES:
-        raise RecordError("", f"is {size} bytes; at most 4 MB are taken", "too_large")
+    check_task(task)
     return task
 
 
@@ -121,7 +114,7 @@ def _input(text: str) -> Any:
 
 def _plan(path: Path) -> Any:
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         leave(USAGE, f"{path} can't be read: {error}")
     try:
@@ -131,7 +124,7 @@ def _plan(path: Path) -> Any:
     return plan["plan"] if isinstance(plan, dict) and "plan" in plan else plan
 
 
-# --- submitting and waiting -------------------------------------------------------------------
+# --- submitting -------------------------------------------------------------------------------
 
 
 def submit(
@@ -146,6 +139,7 @@ def submit(
     """Produce the tasks; says only what Kafka has acknowledged."""
     scanner = Scanner(made.client_conf(), made.topic_prefix)
     scanner.partitions(topics.TASKS)  # a Kafka that is away is noticed before anything is sent
+    before = ends(scanner) if wait else {}
     ids = client(made).submit(tasks)
     if not wait:
         for run_id in ids:
@@ -157,136 +151,6 @@ def submit(
         if not as_json:
             say(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} on Kafka")
         return
-    say(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} on Kafka: {_few(ids)}")
-    Waiting(scanner, list(dict.fromkeys(ids)), timeout, no_input, as_json).until_all()
-
-
-def _few(ids: list[str]) -> str:
-    return ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-
-
-def _nothing() -> None:
-    """No progress is shown."""
-
-
-class Waiting:
-    """Runs on their way to an outcome; knows which of them only a person can move."""
-
-    def __init__(
-        self, scanner: Scanner, ids: list[str], timeout: float | None, no_input: bool, as_json: bool
-    ) -> None:
-        self._scanner = scanner
-        self._total = len(ids)
-        self._missing = set(ids)
-        self._asks: dict[str, str] = {}  # approval id: title, of our runs
-        self._told: set[str] = set()
-        self._failed: list[str] = []
-        self._timeout = timeout
-        self._no_input = no_input
-        self._json = as_json
-        self._began = time.monotonic()
-        self._shown: Callable[[], None] = _nothing
-
-    def until_all(self) -> None:
-        """Returns when every run is done; leaves with 1, or 4 with `no_input`."""
-        with self._progress():
-            for raw in self._scanner.scan([topics.OUTCOMES, topics.PENDING], follow=True):
-                if raw is not None:
-                    self._take(raw)
-                    continue
-                self._tell_questions()
-                self._shown()
-                if not self._missing or (self._no_input and self._only_people()) or self._late():
-                    break
-        if not self._missing:
-            if self._failed:
-                leave(FAILED, f"{len(self._failed)} of {self._total} runs did not end as done")
-            say(f"{self._total} done after {span(time.monotonic() - self._began)}")
-        elif self._no_input and self._only_people():
-            waits = ", ".join(sorted(self._open()))
-            leave(WAITS, f"{len(self._missing)} of {self._total} runs wait for a person: {waits}")
-        else:
-            leave(
-                FAILED,
-                f"{len(self._missing)} of {self._total} runs have not ended after {self._timeout:g} s: "
-                f"{_few(sorted(self._missing))}. They go on; `perdure show RUN` says where they are",
-            )
-
-    def _late(self) -> bool:
-        return self._timeout is not None and time.monotonic() - self._began > self._timeout
-
-    def _take(self, raw: Raw) -> None:
-        key = (raw.key or b"").decode("utf-8", "replace")
-        if raw.topic == topics.PENDING:
-            self._question(key, raw.value)
-        elif key in self._missing and raw.value is not None:
-            self._ended(codec.decode(raw.value, Outcome))
-
-    def _ended(self, outcome: Outcome) -> None:
-        self._missing.discard(outcome.run_id)
-        if outcome.status != "done":
-            self._failed.append(outcome.run_id)
-        if self._json:
-            line(outcome)
-            return
-        part = "" if outcome.complete or outcome.status != "done" else " (not complete)"
-        style = {"done": "green", "failed": "red"}.get(outcome.status, "yellow")
-        emit(f"{outcome.run_id} {outcome.status}{part}: {safe(outcome.text, 300)}", style)
-
-    def _question(self, approval_id: str, value: bytes | None) -> None:
-        if approval_id.rpartition("/")[0] not in self._missing:
-            return
-        if value is None:
-            self._asks.pop(approval_id, None)
-            return
-        try:
-            asked = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            return
-        self._asks[approval_id] = str(asked.get("title", ""))
-
-    def _tell_questions(self) -> None:
-        """Of those that are open, each once: said when all is read, so that no closed one is."""
-        for approval_id in self._open():
-            if approval_id not in self._told:
-                self._told.add(approval_id)
-                say(
-                    f"{approval_id} waits for a person: {safe(self._asks[approval_id], 200)} "
-                    f"(perdure approve {approval_id})"
-                )
-
-    def _open(self) -> list[str]:
-        return [each for each in self._asks if each.rpartition("/")[0] in self._missing]
-
-    def _only_people(self) -> bool:
-        """All that is left waits for people."""
-        return {each.rpartition("/")[0] for each in self._open()} == self._missing
-
-    @contextmanager
-    def _progress(self) -> Iterator[None]:
-        if self._json or not is_terminal(sys.stderr) or not is_terminal():
-            yield
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        with Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        ) as progress:
-            bar = progress.add_task("runs", total=self._total)
-
-            def shown() -> None:
-                asks = len(self._open())
-                progress.update(
-                    bar,
-                    completed=self._total - len(self._missing),
-                    description=f"runs ({asks} wait for a person)" if asks else "runs",
-                )
-
-            self._shown = shown
-            shown()
-            yield
+    say(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} on Kafka: {few(ids)}")
+    sent = dict(zip(ids, tasks, strict=True))
+    Waiting(scanner, sent, before, timeout, no_input, as_json).until_all()

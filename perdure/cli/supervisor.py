@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -188,3 +189,10 @@ def note(path: Path, what: dict[str, Any]) -> None:
     beside = path.with_suffix(".tmp")
     beside.write_text(json.dumps(what))
     beside.replace(path)
+
+
+def strike(path: Path, what: dict[str, Any]) -> None:
+    """Take a note away again, unless another deployment has written its own since."""
+    with suppress(OSError, ValueError):
+        if json.loads(path.read_text()) == what:
+            path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from perdure.settings import Settings
 
 from .console import FAILED, leave, line, say
 from .roles import tool_paths
-from .supervisor import Supervisor, free_port, note
+from .supervisor import Supervisor, free_port, note, strike
 
 ANNOUNCE_SECONDS = 30.0
 
@@ -55,6 +56,7 @@ class Deployment:
         self.url: str | None = None
         self.broker: Any = None
         self.supervisor: Supervisor | None = None
+        self._noted: dict[str, Any] | None = None
 
     def start(self) -> None:
         """Returns when everything takes work. Raises what the pieces raise."""
@@ -86,14 +88,19 @@ class Deployment:
             raise AgentsError(f"not ready after 60 s: {waiting}; try --log-level INFO to see why")
         if agents:
             self._apply(agents)
-        note(
-            self.settings.data_dir / "up.json",
-            {
-                "bootstrap_servers": self.settings.bootstrap_servers,
-                "topic_prefix": self.settings.topic_prefix,
-                "url": self.url,
-            },
-        )
+        self._note()
+
+    def _note(self) -> None:
+        """For the other commands, until we stop."""
+        tokens = self.settings.tokens_file
+        self._noted = {
+            "bootstrap_servers": self.settings.bootstrap_servers,
+            "topic_prefix": self.settings.topic_prefix,
+            "url": self.url,
+            "tokens_file": None if tokens is None else str(tokens.absolute()),
+            "pid": os.getpid(),
+        }
+        note(self.settings.data_dir / "up.json", self._noted)
 
     def _views_flags(self, port: int) -> list[str]:
         """Whoever may read this machine's loopback may look, unless tokens say who."""
@@ -158,7 +165,8 @@ class Deployment:
         """Roles first, then Kafka, so that a drain can still commit."""
         if self.supervisor is not None:
             self.supervisor.stop()
-        (self.settings.data_dir / "up.json").unlink(missing_ok=True)
+        if self._noted is not None:  # else it is that of an `up` that runs here and goes on
+            strike(self.settings.data_dir / "up.json", self._noted)
         if self.broker is not None:
             self.broker.stop()
 

@@ -179,6 +179,10 @@ class Admin:
         """Where the logs begin."""
         return self._offsets(spots, OffsetSpec.earliest())
 
+    def ends(self, spots: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Where the logs end."""
+        return self._offsets(spots, OffsetSpec.latest())
+
     def at_time(self, spots: Sequence[TopicPartition], since: int) -> list[TopicPartition]:
         """Of the first records at or after ``since`` (ms); the end where there is none."""
         found = self._offsets(spots, OffsetSpec.for_timestamp(since))

@@ -5,10 +5,13 @@ commits, with all members of the group stopped, an offset without our note: the 
 an input, the same offsets for a lost changelog. An offset without a note is an operator's, and
 is taken as it is; so it accepts this loss and no later one. (Kafka's own
 ``kafka-consumer-groups.sh --reset-offsets`` does the same.)
+
+Where nothing is lost, nothing is accepted: the log's start would be records that were taken long ago.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
@@ -30,9 +33,15 @@ class Accepted:
 
 
 def accept_loss(
-    connection: Connection, prefix: str, name: str, timeout: float = 30
+    connection: Connection,
+    prefix: str,
+    name: str,
+    made_anew: Callable[[str, str, int], bool],
+    timeout: float = 30,
 ) -> list[Accepted]:
-    """``name``: ``<topic>-<partition>`` as the stopped partition gave it. Raises `Refused`."""
+    """``name``: ``<topic>-<partition>`` as the stopped partition gave it. ``made_anew`` of a processor, an
+    input and a partition: the offsets may be of a topic that was deleted. Raises `Refused`.
+    """
     topic, _, number = name.rpartition("-")
     if not topic or not number.isdecimal():
         raise Refused(f"{name}: give <topic>-<partition>, as in agent.tasks-0")
@@ -46,9 +55,29 @@ def accept_loss(
             f"the group {group} has {present} members: stop them first, then accept the loss"
         )
     spots = [TopicPartition(prefix + each, partition) for each in inputs]
-    where = admin.committed(group, spots) if of_state else admin.starts(spots)
+    if of_state:
+        where = admin.committed(group, spots)
+    else:
+        where = admin.starts(spots)
+        kept = _kept(admin, group, where[0])
+        if kept is not None and not made_anew(processor, topic, partition):
+            raise Refused(
+                f"nothing is lost of {name}: the group {group} goes on at offset {kept}. Give the "
+                "partition that a process has stopped and named"
+            )
     admin.set_offsets(group, [TopicPartition(s.topic, s.partition, s.offset) for s in where])
     return [Accepted(group, s.topic.removeprefix(prefix), s.partition, s.offset) for s in where]
+
+
+def _kept(admin: Admin, group: str, start: TopicPartition) -> int | None:
+    """Where the group goes on by itself: at an offset that the log still has."""
+    spot = TopicPartition(start.topic, start.partition)
+    found = admin.committed(group, [spot])
+    (end,) = admin.ends([spot])
+    if not found or not start.offset <= found[0].offset <= end.offset:
+        return None
+    accepted = not found[0].metadata and found[0].offset == start.offset
+    return None if accepted else found[0].offset
 
 
 def _concerned(topic: str, name: str) -> tuple[str, tuple[str, ...], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +109,54 @@ def test_a_kafka_setting_that_is_none_is_wrong_usage() -> None:
         result = run(*words, environment=environment)
         assert result.exit_code == 2, result.stderr
         assert "no.such.setting" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("up",),
+        ("bench",),
+        ("views", "--dev"),
+        ("keys", "create", "ann"),
+        ("rebuild", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_data_directory_that_is_a_file_is_said_in_a_sentence(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    kafka = {} if words[0] in ("up", "bench") else {"PERDURE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    result = run(*words, "--data-dir", str(file), environment=kafka)
+    assert result.exit_code == 2
+    assert f"perdure: {file}" in result.stderr
+    assert "can't be used: " in result.stderr
+
+
+def test_a_tokens_file_in_no_directory_is_said_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "tokens.jsonl"
+    result = run("keys", "token", "ann", "--tokens-file", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path} can't be used: No such file or directory" in result.stderr
+
+
+def test_a_full_disk_is_no_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/x")
+
+    with pytest.raises(console.typer.Exit) as told:
+        console.guarded(fill)
+    assert told.value.exit_code == 1
+    assert "/data/x can't be used: No space left" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_path_that_was_given() -> None:
+    def write() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        console.guarded(write)
 
 
 def test_a_lost_connection_is_no_kafka(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,12 @@ def test_submit_waits_and_verify_finds_everything_equal(desk: Desk) -> None:
     early = desk.json("verify", "note-1", "--at-version", "3")[0]
     assert (early["ok"], early["version"]) == (True, 3)
     assert desk("submit", "--agent", "clerk", "--input", "x", "--id", "note-1").exit_code == 0
+    wait = ("--id", "note-1", "--wait", "--timeout", "20")
+    again = desk("submit", "--agent", "clerk", "--input", "tea", *wait)
+    assert (again.exit_code, again.stdout.startswith("note-1 done")) == (0, True)
+    other = desk("submit", "--agent", "clerk", "--input", "coffee", *wait)
+    refused = "note-1 refused: task_id note-1 is taken by another task (conflict)\n"
+    assert (other.exit_code, other.stdout) == (1, refused)
 
 
 def test_a_failed_run_makes_submit_fail(desk: Desk) -> None:

@@ -78,6 +78,9 @@ def test_lost_state_is_rebuilt_and_runs_go_on(desk: Desk) -> None:
 def test_lost_tasks_stop_their_partition_until_the_loss_is_accepted(desk: Desk) -> None:
     desk.asks("before-1")
     desk.stop()
+    whole = desk("topics", "check", "--accept-loss", f"{topics.TASKS}-0")
+    assert whole.exit_code == 1, whole.stderr
+    assert "nothing is lost of agent.tasks-0" in whole.stderr
     for number in range(8):  # unread, on every partition
         assert (
             desk(

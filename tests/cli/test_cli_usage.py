@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import typer
-from perdure.schemas.records import ApprovalRequest, RunEvent, ToolSpec
+from perdure.schemas.records import ApprovalRequest, PlanStep, RunEvent, ToolSpec
 
-from perdure.cli import reference, terminal
+from perdure.cli import reference, submit, terminal
 from perdure.cli.app import app
 from perdure.cli.pending import covered_question
 from perdure.reading import Overview, covered
+from tests.core.harness import World, agent, tool
 
 from .desk import run
 
@@ -37,6 +38,12 @@ def test_page_is_what_the_code_says(name: str) -> None:
     assert committed == reference.PAGES[name](), "run `python -m perdure.cli.reference`"
 
 
+def test_a_code_span_of_a_page_ends_on_its_line() -> None:
+    lines = reference.cli().splitlines()
+    assert [line for line in lines if line.count("`") % 2] == []
+    assert "Example: `perdure views --dev --rebuild`" in lines
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
@@ -56,6 +63,17 @@ def test_a_bad_line_is_named_and_nothing_is_sent(line: str, told: str) -> None:
     assert result.exit_code == 2
     assert told in result.stderr
     assert result.stdout == ""
+
+
+def test_a_mark_of_utf_8_before_the_first_task_is_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"agent": "a", "task_id": "one"}\n{"agent": "b"}\n')
+    assert [task.agent for task in submit.read_file(str(file))] == ["a", "b"]
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(b'\xef\xbb\xbf[{"id": "x", "tool": "t"}]')
+    made = submit.one_task("a", None, plan, None, None, None)
+    assert made.plan is not None
+    assert [step.id for step in made.plan] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -222,3 +240,24 @@ def test_an_overview_keeps_a_question_that_is_asked_on() -> None:
     assert [each["until"] for each in summary.waiting_for] == [300]
     overview.take(_event(6, "approval_expired", {"n": 1, "decision": "reject"}))
     assert summary.waiting_for == []
+
+
+def test_a_run_that_is_tried_again_has_not_ended_and_no_failure() -> None:
+    made = World(tool("put", "idempotent"), agent_spec=agent("put"))
+    made.plan(PlanStep(id="a", tool="put"))
+    made.fails(made.command("put"), "business", "x")
+    overview = Overview()
+    for event in made.events:
+        summary = overview.take(event)
+    assert (summary.status, summary.finished_at) == ("failed", made.events[-1].at)
+    assert summary.ending is not None
+    before = len(made.events)
+    made.control("retry")
+    for event in made.events[before:]:
+        overview.take(event)
+    assert (summary.status, summary.ending, summary.finished_at) == ("running", None, None)
+    made.answer(made.command("put"), result=1)
+    for event in made.events[before:]:
+        overview.take(event)
+    assert (summary.status, summary.ending) == ("done", None)
+    assert summary.finished_at is not None

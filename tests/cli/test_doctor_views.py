@@ -56,6 +56,15 @@ def test_tokens_that_cant_be_used_are_a_problem(tmp_path: Path, tokens: Path) ->
     assert said("tokens", tmp_path, tokens)[0] == "problem"
 
 
+def test_the_tokens_of_a_running_up_are_those_that_count(tmp_path: Path, tokens: Path) -> None:
+    (tmp_path / "up.json").write_text(json.dumps({"tokens_file": str(tokens)}))
+    assert said("tokens", tmp_path) == ("ok", f"{tokens} lets in 1: ann")
+    other = tmp_path / "none"
+    assert said("tokens", tmp_path, other) == said("tokens", tmp_path / "elsewhere", other)
+    (tmp_path / "up.json").write_text(json.dumps({"tokens_file": None}))
+    assert said("tokens", tmp_path)[1].startswith("no tokens_file: ")
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[dict[str, int]]:
     """A page that answers with ``status``, noted by its `perdure up`."""

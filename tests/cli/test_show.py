@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import typer
+from perdure.schemas import topics
 from perdure.schemas.records import Window
 
 from perdure.cli import show
 from perdure.cli.show import History
 from perdure.reading import state_of
+from perdure.topics_reader import NoTopic, Raw
 from tests.core.harness import World, agent, tool
 
 
@@ -62,3 +66,64 @@ def test_the_state_has_them_as_json(made: World) -> None:
     assert state_of(made.run, uncover=True)["key_state"]["order"]["code"] == "4711"
     assert [item["title"] for item in state["plan"]] == ["look", "pay\u202e"]
     assert (state["current_step"], state["steps_done"], state["steps_total"]) == ("look", 0, 2)
+
+
+class Log:
+    """Topics with the tasks that were sent, and those that were buried."""
+
+    def __init__(self, *found: Raw) -> None:
+        self._found = found
+
+    def scan(self, names: Sequence[str], **_: Any) -> Iterator[Raw | None]:
+        if names == [topics.DEAD_LETTERS] and not self._found:
+            raise NoTopic("no right to read it")
+        yield from (raw for raw in self._found if raw.topic in names)
+        yield None
+
+
+def sent(value: bytes, at: int, key: bytes = b"k") -> Raw:
+    return Raw(topics.TASKS, 1, at, 0, key, value)
+
+
+def buried(value: bytes, at: int, reason: bytes, detail: bytes, key: bytes = b"k") -> Raw:
+    headers = (("reason", reason), ("detail", detail), ("topic", b"agent.tasks"),
+               ("partition", b"1"), ("offset", b"%d" % at))  # fmt: skip
+    return Raw(topics.DEAD_LETTERS, 0, 0, 0, key, value, headers)
+
+
+OURS = b'{"task_id": "t~1", "agent": "notes"}'
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (Log(), "there is no run t~1"),
+        (Log(sent(OURS, 3)), "t~1 is on agent.tasks, but no engine has read it"),
+        (
+            Log(sent(OURS, 3), buried(OURS, 3, b"bad_id", b"task_id: ~ is for ids made by us")),
+            "t~1 never became a run: task_id: ~ is for ids made by us (bad_id); it lies on",
+        ),
+        (  # the one that was buried was an earlier one
+            Log(sent(OURS, 3), sent(OURS, 9), buried(OURS, 3, b"bad_id", b"x")),
+            "t~1 is on agent.tasks, but no engine has read it",
+        ),
+        (  # the task itself was deleted by its retention
+            Log(buried(OURS, 3, b"bad_id", b"x")),
+            "t~1 never became a run: x (bad_id)",
+        ),
+        (
+            Log(buried(b'{"task_id": "t~1"', 3, b"not_json", b"not JSON", key=b"t~1")),
+            "t~1 never became a run: not JSON (not_json)",
+        ),
+        (
+            Log(buried(b'{"task_id": "t~12"}', 3, b"bad_id", b"another's", key=b"t~1")),
+            "there is no run t~1",
+        ),
+    ],
+)
+def test_a_task_that_was_buried_is_not_waiting_for_an_engine(
+    log: Log, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        show._elsewhere(log, "t~1", False)  # type: ignore[arg-type]
+    assert told in capsys.readouterr().err

@@ -45,6 +45,7 @@ def test_a_name_declared_twice_is_refused(tmp_path: Path) -> None:
         ("x = 1", "has no tools"),
         ("import no_such_thing_at_all", "can't be loaded: ModuleNotFoundError"),
         ("def", "SyntaxError"),
+        ("import sys\nsys.exit(3)", r"can't be loaded: SystemExit: 3 \(.*loading_bad.*.py:2\)"),
         ("\n1 / 0", r"ZeroDivisionError: division by zero \(.*loading_bad.*.py:2\)"),
     ],
 )
@@ -64,3 +65,12 @@ def test_missing_file_and_module() -> None:
 def test_a_module() -> None:
     with pytest.raises(LoadError, match="has no tools"):
         load_tools("perdure.connectors.gate")
+
+
+def test_a_module_that_ends_the_process_can_not_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loading_ends.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LoadError, match=r"loading_ends: can't be loaded: SystemExit"):
+        load_tools("loading_ends")

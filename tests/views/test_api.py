@@ -331,6 +331,15 @@ def test_a_task_goes_through_the_door_with_exact_numbers(world: World, ann: http
     assert error(ann.post("/api/tasks", content=b"agent=a"), 415)
 
 
+def test_a_task_that_no_engine_takes_is_refused_at_once(world: World, ann: httpx.Client) -> None:
+    before = len(world.door.tasks)
+    ours = ann.post("/api/tasks", json={"agent": "demo", "task_id": "t~1"})
+    assert "~ is for ids made by Perdure" in error(ours, 400)
+    heavy = ann.post("/api/tasks", json={"agent": "demo", "metadata": {"x": "y" * 16_000}})
+    assert "metadata: must be under 16 kB" in error(heavy, 400)
+    assert len(world.door.tasks) == before
+
+
 def test_a_verdict_is_given_or_not_there_yet(world: World, ann: httpx.Client) -> None:
     asked = Verdict(run_id="r1", request_id="q/1", accepted=True, at=1)
     world.door.verdicts["r1", "q/1"] = asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from perdure.streams.core.apply import fold
@@ -36,3 +37,19 @@ def test_an_event_that_is_not_what_its_type_says_is_told_by_its_type() -> None:
     assert title(event, lambda n: None) == "action failed"
     event.type = "of_a_newer_version\u202e"
     assert title(event, lambda n: None) == "of a newer version\\u202e"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"input": "Refund A-1", "plan": [{}]}, "Started with Refund A-1"),
+        ({"input": None, "plan": [{}, {}]}, "Started with a plan of 2 steps"),
+        ({"plan": [{}]}, "Started with a plan of 1 step"),
+        ({"input": "", "plan": None}, "Started"),
+        ({"input": 0}, "Started with 0"),
+    ],
+)
+def test_a_start_is_told_by_what_was_given(given: dict[str, Any], told: str) -> None:
+    (event, *_) = golden("0.1-first-plan")
+    event.data = given
+    assert title(event, lambda n: None) == told

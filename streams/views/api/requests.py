@@ -15,7 +15,8 @@ from aiohttp import web
 from perdure.schemas import codec
 from perdure.schemas.canonical import parse
 from perdure.schemas.errors import RecordError
-from perdure.schemas.records import ID_PATTERN, NAME_PATTERN, USER_ID_PATTERN
+from perdure.schemas.records import ID_PATTERN, NAME_PATTERN, USER_ID_PATTERN, Task
+from perdure.schemas.tasks import check_task
 
 from ..access import Caller
 from ..projections.exact import NotExact, inward, outward
@@ -177,6 +178,15 @@ def record(value: dict[str, Any], kind: type[T]) -> T:
         return codec.convert(value, kind)
     except RecordError as error:
         raise bad(str(error), "bad_record") from None
+
+
+def sound(task: Task) -> Task:
+    """A task that the engine's edge takes: one that it refuses may get no outcome. Raises `Problem` (400)."""
+    try:
+        check_task(task)
+    except RecordError as error:
+        raise bad(str(error), error.code) from None
+    return task
 
 
 def caller(request: web.Request) -> Caller:

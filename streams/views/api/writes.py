@@ -24,6 +24,7 @@ from .requests import (
     in_path,
     operator,
     record,
+    sound,
     viewer,
 )
 
@@ -66,7 +67,7 @@ class Writes:
         task = record(body if who.dev else {"user_id": who.user, **body}, Task)
         if not who.dev and task.user_id != who.user:
             task.metadata = {**task.metadata, "submitted_by": who.user}
-        task_id = await self._in_thread(lambda: self._door.submit(task))
+        task_id = await self._in_thread(lambda: self._door.submit(sound(task)))
         return answer({"task_id": task_id}, 202)
 
     async def decide(self, request: web.Request) -> web.Response:

@@ -58,6 +58,14 @@ def _replied(data: Data, name: Words) -> str:
     return "The model says: " + _value(data["content"] or "nothing")
 
 
+def _started(data: Data, name: Words) -> str:
+    given = _value(data.get("input"))
+    steps = len(data.get("plan") or ())
+    if not given and steps:
+        given = f"a plan of {steps} {'step' if steps == 1 else 'steps'}"
+    return f"Started with {given}" if given else "Started"
+
+
 def _planned(data: Data, name: Words) -> str:
     items = ", ".join(f"{shown(i['title'], 40)} {_plain(i['status'])}" for i in data["plan"][:10])
     return f"To-do list of {len(data['plan'])}" + (f": {items}" if items else "")
@@ -142,7 +150,7 @@ def _step(data: Data, name: Words) -> str:
 
 
 TITLES: Final[dict[str, Callable[[Data, Words], str]]] = {
-    "run_started": lambda d, n: f"Started with {_value(d.get('input'))}",
+    "run_started": _started,
     "step_started": _step,
     "model_replied": _replied,
     "plan_updated": _planned,
