@@ -20,7 +20,16 @@ from perdure.streams.runtime.ports import PlainProducer
 from perdure.streams.runtime.processor import Assignment, Headers, Hold
 
 from .answers import Answers, encode
-from .errors import Cause, Effect, Failure, InvalidArguments, ResultError, describe, failure
+from .errors import (
+    Cause,
+    Effect,
+    Failure,
+    InvalidArguments,
+    ResultError,
+    describe,
+    expired,
+    failure,
+)
 from .executor import Executor
 from .mapping import failure_of
 from .models.provider import ModelContext, ModelError
@@ -145,10 +154,7 @@ class Caller:
         call.task = asyncio.current_task()
         call.started_at = self._clock()
         if call.started_at >= call.command.expires_at:
-            late = "the command waited too long for a place; nothing was called"
-            answer = self._failed(call, Failure("transient", "EXPIRED", late))
-            self._told(call, answer)
-            return await self.pack(answer, call.command, call.effect)
+            return await self.refused(call, expired())
         announce = None
         if call.effect != "external":
             loop = asyncio.get_running_loop()
@@ -166,6 +172,12 @@ class Caller:
         finally:
             if announce is not None:
                 announce.cancel()
+        self._told(call, answer)
+        return await self.pack(answer, call.command, call.effect)
+
+    async def refused(self, call: Call, why: Failure) -> bytes:
+        """The answer of a call that is not made."""
+        answer = self._failed(call, why)
         self._told(call, answer)
         return await self.pack(answer, call.command, call.effect)
 

@@ -101,6 +101,12 @@ class Failure:
     retry_after_seconds: float | None = None
 
 
+def expired() -> Failure:
+    """Of a call whose command's time was over before it had a place."""
+    late = "the command waited too long for a place; nothing was called"
+    return Failure("transient", "EXPIRED", late)
+
+
 def own(error: BaseException) -> Cause | None:
     """The table of our own exceptions."""
     if isinstance(error, ToolError):
