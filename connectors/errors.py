@@ -194,11 +194,16 @@ def seconds(value: float | None) -> float | None:
 
 def describe(error: BaseException) -> str:
     """One text for people and models, never a traceback."""
-    text = str(error).strip()
-    if not text:
-        text = next((str(e).strip() for e in chain(error) if str(e).strip()), "")
+    text = next((said for said in map(_said, chain(error)) if said), "")
     if isinstance(error, ToolError | ResultError):
         text = text or type(error).__name__
     else:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text.encode("utf-8", "replace").decode()[:4000]
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # somebody's own, with a fault in its text
+        return ""
