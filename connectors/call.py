@@ -29,6 +29,7 @@ from .errors import (
     describe,
     expired,
     failure,
+    standard,
 )
 from .executor import Executor
 from .mapping import failure_of
@@ -165,7 +166,9 @@ class Caller:
                 if call.tool is None
                 else self._tool(call, call.tool, thread_ended, given_up)
             )
-        except Exception as error:
+        except BaseException as error:
+            if _stops(error):
+                raise
             named = {"action_id": call.command.action_id}
             log.exception("a call's own bookkeeping failed", extra=named)
             answer = self._failed(call, failure(error, None, call.effect))
@@ -432,9 +435,11 @@ class Caller:
                     )
             if isinstance(said, Found):
                 return Found(plain(said.result))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # also what would end the loop, or leave the query unanswered
+            if _stops(error):
+                raise
             log_raised(log, f"the query of {tool.name}", command.action_id, error)
             return UNCLEAR
         if isinstance(said, Answer):
@@ -484,7 +489,9 @@ class Caller:
                 self._reach.ended(call.target, call.era, late, error, command)
                 return self._failed(call, late)
             return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not _stops(error):  # the model's own
+                return self._failed(call, failure(error, standard(error), call.effect))
             if not call.cancel_wanted or call.task is None:
                 raise
             call.task.uncancel()
@@ -498,6 +505,14 @@ class Caller:
             why = Failure("model_invalid", error.code, str(error))
             return self._failed(call, why, usage=reply.usage)
         return self._succeeded(call, result, usage=reply.usage)
+
+
+def _stops(error: BaseException) -> bool:
+    """The worker stops, or gives this call up; anything else is somebody's own exception."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
 
 
 def _raise_unsaved(error: Exception | None) -> None:

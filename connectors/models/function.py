@@ -5,6 +5,7 @@ It returns a text, or ``{"content": ..., "tool_calls": [{"name", "arguments", "i
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import sys
@@ -34,9 +35,9 @@ class PythonFunction:
                 said = await function(messages, tools)
             else:
                 said = await context.in_thread(lambda: function(messages, tools))
-        except ModelError:
+        except (ModelError, asyncio.CancelledError, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # a `SystemExit` too: it would end all calls of the worker
             raise ModelError(
                 "model_unavailable", "function_raised", f"{name}: {describe(error)}"
             ) from error
@@ -81,7 +82,7 @@ def _load(name: str) -> Callable[..., Any]:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
+    except BaseException as error:
         raise ModelError(
             "model_unavailable",
             "function_missing",
