@@ -56,7 +56,10 @@ class PythonFunction:
 
 def _reply(said: dict[str, Any], name: str, model: str) -> Reply:
     calls = []
-    for made in said.get("tool_calls") or []:
+    proposed = said.get("tool_calls") or []
+    if not isinstance(proposed, list | tuple):
+        raise ModelError("model_invalid", "reply_shape", f"{name}: tool_calls must be a list")
+    for made in proposed:
         if not isinstance(made, dict):
             raise ModelError(
                 "model_invalid", "reply_shape", f"{name}: a tool call must be an object"

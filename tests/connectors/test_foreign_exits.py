@@ -118,6 +118,7 @@ def test_a_tools_own_task_that_raises_it_ends_no_other_call(
     async def act() -> str:
         task = asyncio.create_task(_raising(kind)[0]())
         await asyncio.wait([task])
+        task.exception()
         return "done"
 
     w = world(act, ok)
