@@ -47,6 +47,9 @@ QUEUED, ADMITTED, STAGED, RUNNING, ENDED = range(5)
 """A call waits for a place; has one; stands in a ledger not yet committed; runs; has its answer."""
 
 
+BLOB_SECONDS = 60.0
+"""A blob store that takes longer for one value is given up."""
+
 Told = Callable[["Call", ActionResult], None]
 """Told of each call's answer: what measures, what traces."""
 GivenUp = Callable[["Call", "asyncio.Future[Any]"], None]
@@ -208,9 +211,23 @@ class Caller:
             )
         )
 
-    def in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        """Run what blocks and is no tool: blobs, a model that is a plain function."""
-        return self._executor.in_thread("perdure.blocking", 8, work, _nothing)
+    async def in_thread(self, work: Callable[[], Any]) -> Any:
+        """Read or write blobs. `TimeoutError` if their store does not answer: nobody else would end
+        the wait, and the call would never be answered."""
+        limit = asyncio.timeout(BLOB_SECONDS)
+        try:
+            async with limit:
+                return await self._executor.in_thread("blobs", 8, work, _nothing)
+        except TimeoutError as error:
+            if not limit.expired():  # the store's own
+                raise
+            text = f"the blob store did not answer within {BLOB_SECONDS:g} s"
+            raise TimeoutError(text) from error
+
+    def _in_own_threads(self, model: str, work: Callable[[], Any]) -> Awaitable[Any]:
+        """Run a model that is a plain function: one that hangs takes threads from no other."""
+        limit = self._threads_per_tool
+        return self._executor.in_thread(f"model {model}", limit, work, _nothing)
 
     def send(
         self, key: bytes, payload: bytes, headers: Headers, done: Callable[[Exception | None], None]
@@ -475,7 +492,9 @@ class Caller:
             if refused is not None:
                 return refused
             begun = True
-            context = ModelContext(command.action_id, call.seconds, self.in_thread)
+            model = str(request["model"].get("function") or call.target)
+            threads = functools.partial(self._in_own_threads, model)
+            context = ModelContext(command.action_id, call.seconds, threads)
             async with limit:
                 reply = await provider.complete(request, context)
         except ModelError as error:

@@ -28,7 +28,8 @@ class Executor(Protocol):
     def in_thread(
         self, pool: str, limit: int, work: Callable[[], Any], ended: Callable[[], None]
     ) -> asyncio.Future[Any]:
-        """Run ``work`` in one of at most ``limit`` threads of its pool; only on the loop.
+        """Run ``work`` in one of at most ``limit`` threads of its pool; only on the loop. Not if the
+        future is cancelled before there is a thread.
 
         ``ended`` is called when the thread is through with it, also if nobody waits any more.
         """
@@ -124,7 +125,8 @@ class ThreadedExecutor:
             value: Any = None
             error: BaseException | None = None
             try:
-                value = work()
+                if not future.cancelled():  # given up before there was a thread for it
+                    value = work()
             except StopIteration as stopped:  # a future can't carry it
                 error = RuntimeError(f"the tool raised StopIteration: {stopped}")
             except BaseException as raised:
