@@ -20,22 +20,36 @@ from perdure.streams.runtime.ports import PlainProducer
 from perdure.streams.runtime.processor import Assignment, Headers, Hold
 
 from .answers import Answers, encode
-from .errors import Cause, Effect, Failure, InvalidArguments, ResultError, describe, failure
+from .asking import ask
+from .errors import (
+    Cause,
+    Effect,
+    Failure,
+    InvalidArguments,
+    ResultError,
+    describe,
+    expired,
+    failure,
+    standard,
+)
 from .executor import Executor
 from .mapping import failure_of
 from .models.provider import ModelContext, ModelError
 from .models.providers import Providers
 from .plain import plain
-from .raised import log_raised
+from .raised import log_raised, stops
 from .reach import Reach
 from .target import target_of
-from .tool import UNCLEAR, Answer, Found, Tool, ToolContext
+from .tool import Answer, Found, Tool, ToolContext
 
 log = logging.getLogger(__name__)
 
 QUEUED, ADMITTED, STAGED, RUNNING, ENDED = range(5)
 """A call waits for a place; has one; stands in a ledger not yet committed; runs; has its answer."""
 
+
+BLOB_SECONDS = 60.0
+"""A blob store that takes longer for one value is given up."""
 
 Told = Callable[["Call", ActionResult], None]
 """Told of each call's answer: what measures, what traces."""
@@ -145,10 +159,7 @@ class Caller:
         call.task = asyncio.current_task()
         call.started_at = self._clock()
         if call.started_at >= call.command.expires_at:
-            late = "the command waited too long for a place; nothing was called"
-            answer = self._failed(call, Failure("transient", "EXPIRED", late))
-            self._told(call, answer)
-            return await self.pack(answer, call.command, call.effect)
+            return await self.refused(call, expired())
         announce = None
         if call.effect != "external":
             loop = asyncio.get_running_loop()
@@ -159,13 +170,21 @@ class Caller:
                 if call.tool is None
                 else self._tool(call, call.tool, thread_ended, given_up)
             )
-        except Exception as error:
+        except BaseException as error:
+            if stops(error):
+                raise
             named = {"action_id": call.command.action_id}
             log.exception("a call's own bookkeeping failed", extra=named)
             answer = self._failed(call, failure(error, None, call.effect))
         finally:
             if announce is not None:
                 announce.cancel()
+        self._told(call, answer)
+        return await self.pack(answer, call.command, call.effect)
+
+    async def refused(self, call: Call, why: Failure) -> bytes:
+        """The answer of a call that is not made."""
+        answer = self._failed(call, why)
         self._told(call, answer)
         return await self.pack(answer, call.command, call.effect)
 
@@ -193,9 +212,23 @@ class Caller:
             )
         )
 
-    def in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        """Run what blocks and is no tool: blobs, a model that is a plain function."""
-        return self._executor.in_thread("perdure.blocking", 8, work, _nothing)
+    async def in_thread(self, work: Callable[[], Any]) -> Any:
+        """Read or write blobs. `TimeoutError` if their store does not answer: nobody else would end
+        the wait, and the call would never be answered."""
+        limit = asyncio.timeout(BLOB_SECONDS)
+        try:
+            async with limit:
+                return await self._executor.in_thread("blobs", 8, work, _nothing)
+        except TimeoutError as error:
+            if not limit.expired():  # the store's own
+                raise
+            text = f"the blob store did not answer within {BLOB_SECONDS:g} s"
+            raise TimeoutError(text) from error
+
+    def _threads(self, pool: str) -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+        """Run what blocks in threads of its own: one that hangs takes none from another."""
+        limit = self._threads_per_tool
+        return functools.partial(self._executor.in_thread, pool, limit, ended=_nothing)
 
     def send(
         self, key: bytes, payload: bytes, headers: Headers, done: Callable[[Exception | None], None]
@@ -270,7 +303,9 @@ class Caller:
                     value = await tool.function(**keywords)
                 else:
                     work = functools.partial(tool.function, **keywords)
-                    thread = self._threaded(tool.name, work, call, ended)
+                    call.threads += 1
+                    pool, most = f"tool {tool.name}", self._threads_per_tool
+                    thread = self._executor.in_thread(pool, most, work, ended)
                     value = await asyncio.shield(thread)  # it goes on when its time is over
             result = plain(value)
         except BaseException as error:
@@ -291,12 +326,6 @@ class Caller:
             return self._failed(call, era)
         call.era = era
         return None
-
-    def _threaded(
-        self, name: str, work: Callable[[], Any], call: Call, ended: Callable[[], None]
-    ) -> asyncio.Future[Any]:
-        call.threads += 1
-        return self._executor.in_thread(f"tool {name}", self._threads_per_tool, work, ended)
 
     def _raised(
         self, call: Call, tool: Tool[..., Any], error: BaseException, expired: bool
@@ -355,7 +384,9 @@ class Caller:
         answer = self.answers.of(call.command, "progress", progress=plain(value, "$.progress"))
         payload = await self.answers.pack(answer, self.in_thread)
         self.send(call.key, payload, call.headers, done)
-        _raise_unsaved(await saved)
+        error = await saved
+        if error is not None:
+            raise RuntimeError(f"the progress could not be saved: {error}")
         call.saved = True
         call.assignment.post(Progressed(call, encode(answer.progress).decode()))
         if call.effect != "external":
@@ -394,45 +425,15 @@ class Caller:
             raise outcome[0]
 
     async def ask(self, command: ActionCommand, tool: Tool[..., Any]) -> Found | Answer:
-        """What the tool's query says; one that raises, or takes too long, is UNCLEAR."""
-        function = tool.query_function
-        assert function is not None
-        try:
-            arguments = command.arguments
-            if b'"$blob"' in encode(arguments):
-                arguments = await self.in_thread(lambda: self.answers.resolve(command.arguments))
-            checked = tool.signature.check(arguments)
-            context = ToolContext(
-                command.run_id, command.action_id, command.attempt, command.idempotency_key,
-                command.request_id, command.user_id, command.session_id, command.tenant,
-                command.metadata, command.approval,
-                self._clock() + int(command.timeout_seconds * 1000), command.progress,
-            )  # fmt: skip
-            keywords = tool.query_arguments(context, checked)
-            async with asyncio.timeout(command.timeout_seconds):
-                if asyncio.iscoroutinefunction(function):
-                    said = await function(**keywords)
-                else:
-                    work = functools.partial(function, **keywords)
-                    pool = f"query {tool.name}"
-                    said = await self._executor.in_thread(
-                        pool, self._threads_per_tool, work, _nothing
-                    )
-            if isinstance(said, Found):
-                return Found(plain(said.result))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            log_raised(log, f"the query of {tool.name}", command.action_id, error)
-            return UNCLEAR
-        if isinstance(said, Answer):
-            return said
-        log.warning(
-            "the query of %s gave a %s: it must give Found(result), ABSENT or UNCLEAR",
-            tool.name,
-            type(said).__name__,
-        )
-        return UNCLEAR
+        """What the tool's query says; UNCLEAR if it says nothing."""
+
+        async def arguments() -> dict[str, Any]:
+            found: dict[str, Any] = command.arguments
+            if b'"$blob"' in encode(found):
+                found = await self.in_thread(lambda: self.answers.resolve(found))
+            return found
+
+        return await ask(command, tool, self._clock, arguments, self._threads(f"query {tool.name}"))
 
     # --- models --------------------------------------------------------------------------------
 
@@ -458,7 +459,9 @@ class Caller:
             if refused is not None:
                 return refused
             begun = True
-            context = ModelContext(command.action_id, call.seconds, self.in_thread)
+            model = str(request["model"].get("function") or call.target)
+            threads = self._threads(f"model {model}")
+            context = ModelContext(command.action_id, call.seconds, threads)
             async with limit:
                 reply = await provider.complete(request, context)
         except ModelError as error:
@@ -472,7 +475,9 @@ class Caller:
                 self._reach.ended(call.target, call.era, late, error, command)
                 return self._failed(call, late)
             return self._failed(call, Failure("transient", "blob_unreadable", describe(error)))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not stops(error):  # the model's own
+                return self._failed(call, failure(error, standard(error), call.effect))
             if not call.cancel_wanted or call.task is None:
                 raise
             call.task.uncancel()
@@ -486,11 +491,6 @@ class Caller:
             why = Failure("model_invalid", error.code, str(error))
             return self._failed(call, why, usage=reply.usage)
         return self._succeeded(call, result, usage=reply.usage)
-
-
-def _raise_unsaved(error: Exception | None) -> None:
-    if error is not None:
-        raise RuntimeError(f"the progress could not be saved: {error}")
 
 
 def _nothing(_: Any = None) -> None:

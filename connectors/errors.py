@@ -101,6 +101,12 @@ class Failure:
     retry_after_seconds: float | None = None
 
 
+def expired() -> Failure:
+    """Of a call whose command's time was over before it had a place."""
+    late = "the command waited too long for a place; nothing was called"
+    return Failure("transient", "EXPIRED", late)
+
+
 def own(error: BaseException) -> Cause | None:
     """The table of our own exceptions."""
     if isinstance(error, ToolError):
@@ -188,11 +194,16 @@ def seconds(value: float | None) -> float | None:
 
 def describe(error: BaseException) -> str:
     """One text for people and models, never a traceback."""
-    text = str(error).strip()
-    if not text:
-        text = next((str(e).strip() for e in chain(error) if str(e).strip()), "")
+    text = next((said for said in map(_said, chain(error)) if said), "")
     if isinstance(error, ToolError | ResultError):
         text = text or type(error).__name__
     else:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text.encode("utf-8", "replace").decode()[:4000]
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # somebody's own, with a fault in its text
+        return ""

@@ -28,7 +28,8 @@ class Executor(Protocol):
     def in_thread(
         self, pool: str, limit: int, work: Callable[[], Any], ended: Callable[[], None]
     ) -> asyncio.Future[Any]:
-        """Run ``work`` in one of at most ``limit`` threads of its pool; only on the loop.
+        """Run ``work`` in one of at most ``limit`` threads of its pool; only on the loop. Not if the
+        future is cancelled before there is a thread.
 
         ``ended`` is called when the thread is through with it, also if nobody waits any more.
         """
@@ -52,14 +53,33 @@ class ThreadedExecutor:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        pending = asyncio.all_tasks(self._loop)
-        for task in pending:
-            task.cancel()
-        if pending:
-            self._loop.run_until_complete(asyncio.wait(pending, timeout=5))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        while not self._ran():
+            pass
+        try:
+            pending = asyncio.all_tasks(self._loop)
+            for task in pending:
+                task.cancel()
+            if pending:
+                self._loop.run_until_complete(asyncio.wait(pending, timeout=5))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _ran(self) -> bool:
+        """Run the loop; False: it is not to end yet. asyncio lets a `SystemExit` of any task, also of
+        one that a tool has begun, end the loop, and a thread dies of it without a word: no call would
+        be made any more, by a process that keeps its partitions."""
+        try:
+            self._loop.run_forever()
+        except BaseException as error:
+            log.error(
+                "a task that a tool or a model began has raised %s: it ends that task alone",
+                type(error).__name__,
+            )
+            if self._closing:  # what was to stop the loop may have run before it
+                self._loop.call_soon(self._loop.stop)
+            return False
+        return self._closing
 
     def spawn(self, job: Job) -> None:
         self._handed.append(job)
@@ -105,7 +125,8 @@ class ThreadedExecutor:
             value: Any = None
             error: BaseException | None = None
             try:
-                value = work()
+                if not future.cancelled():  # given up before there was a thread for it
+                    value = work()
             except StopIteration as stopped:  # a future can't carry it
                 error = RuntimeError(f"the tool raised StopIteration: {stopped}")
             except BaseException as raised:

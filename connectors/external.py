@@ -27,9 +27,10 @@ _command = msgspec.json.Decoder(ActionCommand).decode
 
 @dataclass(slots=True)
 class Begin:
-    """Posted: a call that waited has its place."""
+    """Posted: a call that waited has its place; or, with ``why``, has none and gets none."""
 
     call: Call
+    why: Failure | None = None
 
 
 @dataclass(slots=True)
@@ -157,6 +158,8 @@ class External:
 
     def begin(self, ctx: Context, event: Begin) -> None:
         """A call that waited: a query or cancel may have barred it since, or its time be over."""
+        if event.why is not None:
+            return self._refused(ctx, event.call, event.why)
         call, command = event.call, event.call.command
         if call.dropped:
             return None
@@ -171,6 +174,15 @@ class External:
             return self.stage(ctx, call)
         reply(ctx, command, encode(self._answers.failed(command, why)), call.headers)
         return ctx.after_commit(functools.partial(self._work.not_begun, call))
+
+    def _refused(self, ctx: Context, call: Call, why: Failure) -> None:
+        """It waited in vain, and has no place to give back."""
+        command = call.command
+        if call.dropped:
+            return
+        if ledger.find(ctx, command.action_id, command.attempt) is None:
+            reply(ctx, command, encode(self._answers.failed(command, why)), call.headers)
+        ctx.after_commit(functools.partial(self._work.forget, call))
 
     def progressed(self, ctx: Context, event: Progressed) -> None:
         """Kept for a delivery of the same attempt after a crash; and whoever takes the partition

@@ -7,7 +7,7 @@ while ``may_begin`` says so: the worker is offline.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 Waiter = Callable[[], bool]
@@ -31,22 +31,34 @@ class Gate:
         self._lock = threading.Lock()
         self._total = 0
         self._inside: dict[str, int] = {}
-        self._waiting: dict[str, deque[Waiter]] = {}
+        self._waiting: dict[str, OrderedDict[Waiter, None]] = {}
 
-    def _limit(self, target: str) -> int:
-        return self._own.get(target, self._per_target)
+    def limit(self, target: str) -> int:
+        """So many calls of the target run at once at most."""
+        return min(self._own.get(target, self._per_target), self._in_all)
 
     def enter(self, target: str, waiter: Waiter) -> bool:
         """True: the place is taken. False: ``waiter`` is called once there is one."""
         with self._lock:
             inside = self._inside.get(target, 0)
-            room = self._total < self._in_all and inside < self._limit(target)
+            room = self._total < self._in_all and inside < self.limit(target)
             if room and self._may_begin():
                 self._total += 1
                 self._inside[target] = inside + 1
                 return True
-            self._waiting.setdefault(target, deque()).append(waiter)
+            self._waiting.setdefault(target, OrderedDict())[waiter] = None
             return False
+
+    def give_up(self, target: str, waiter: Waiter) -> bool:
+        """It waits no more. False: it has been told of its place, or is about to be."""
+        with self._lock:
+            waiters = self._waiting.get(target)
+            if waiters is None or waiter not in waiters:
+                return False
+            del waiters[waiter]
+            if not waiters:
+                del self._waiting[target]
+            return True
 
     def leave(self, target: str) -> None:
         """Give a place back, to the next who waits."""
@@ -79,10 +91,10 @@ class Gate:
         if self._total >= self._in_all:
             return None
         for target, waiters in self._waiting.items():
-            if self._inside.get(target, 0) < self._limit(target):
+            if self._inside.get(target, 0) < self.limit(target):
                 if not self._may_begin():
                     return None
-                waiter = waiters.popleft()
+                waiter, _ = waiters.popitem(last=False)
                 del self._waiting[target]
                 if waiters:
                     self._waiting[target] = waiters  # now the last in turn

@@ -22,6 +22,7 @@ from .addresses import Allowed, Forbidden, check_name, checked
 from .errors import InvalidArguments, OutcomeUnknown
 
 _PORTS: Final = {"http": 80, "https": 443}
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HAS_WRITTEN: Final = "perdure.has_written"
 """Set on a request whose predecessor, which wrote, was answered by a redirect."""
 
@@ -92,8 +93,15 @@ def proxies(trust: ssl.SSLContext, allowed: Allowed) -> dict[str, httpx.AsyncBas
 async def note_writes(response: httpx.Response) -> None:
     """A hook: httpx hands a request's extensions on to the request it is redirected to."""
     request = response.request
-    if response.is_redirect and request.method not in ("GET", "HEAD", "OPTIONS"):
+    if response.is_redirect and request.method not in _READS:
         request.extensions = {**request.extensions, _HAS_WRITTEN: True}
+
+
+def has_written(request: httpx.Request, history: Iterable[httpx.Response] = ()) -> bool:
+    """A request before this one, which wrote, was answered by a redirect. ``history`` tells it of a
+    client that has no `note_writes`."""
+    hops = (response.request.method for response in history)
+    return bool(request.extensions.get(_HAS_WRITTEN)) or any(hop not in _READS for hop in hops)
 
 
 def _check_scheme(request: httpx.Request) -> None:
@@ -104,7 +112,7 @@ def _check_scheme(request: httpx.Request) -> None:
 
 def _told(error: InvalidArguments, request: httpx.Request) -> Exception:
     """The first request of a redirected call may have done its work: nothing says that it did not."""
-    if request.extensions.get(_HAS_WRITTEN):
+    if has_written(request):
         return OutcomeUnknown(f"the service answered, and redirects: {error}", code=error.code)
     return error
 

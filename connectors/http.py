@@ -12,7 +12,6 @@
 | answer can't be decoded, too many redirects | unclear | bad_response |
 | the URL is none, or of an unknown scheme | invalid_arguments | bad_url |
 | the URL leads to an address that may not be called | invalid_arguments | forbidden_address |
-| either, of a redirect after a call that writes | unclear | the same |
 | 400, 422 | invalid_arguments | http_<status> |
 | 401, 403, 407 | permission | http_<status> |
 | 409 naming our own key as in progress | unclear | key_in_progress |
@@ -21,6 +20,8 @@
 | 429 | nothing | rate_limited |
 | 503 with Retry-After | nothing | http_503 |
 | 5xx, 3xx and 1xx as an error | unclear | http_<status> |
+| any of these once a request that writes was answered by a redirect | unclear | the same, but |
+| nothing, except http_503, after such a redirect | unclear | redirect_failed |
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import httpx
 
 from .addresses import Allowed
 from .errors import Cause, connecting, standard
-from .guarded import GuardedTransport, note_writes, proxies
+from .guarded import GuardedTransport, has_written, note_writes, proxies
 
 _DEFINITE = {
     400: "invalid_arguments",
@@ -63,6 +64,29 @@ _EXCEPTIONS: tuple[tuple[type[Exception], Cause], ...] = (
 
 def cause(error: BaseException, key: str = "", now: float | None = None) -> Cause | None:
     """The table. ``key`` is the call's idempotency key, ``now`` (s) serves Retry-After dates."""
+    known = _of_last_request(error, key, now)
+    if known is not None and known.known != "unclear" and _was_redirected(error):
+        # What the service leads to did nothing; the service itself was asked to write before that.
+        # The code must not say otherwise: the core takes those of a connection for proof.
+        proves = known.known == "nothing" and known.code != "http_503"
+        code = "redirect_failed" if proves else known.code
+        return Cause("unclear", code, known.retry_after_seconds)
+    return known
+
+
+def _was_redirected(error: BaseException) -> bool:
+    """After a request that writes."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return has_written(error.request, error.response.history)
+    if not isinstance(error, httpx.RequestError):
+        return False
+    try:
+        return has_written(error.request)
+    except RuntimeError:  # it was never told which
+        return False
+
+
+def _of_last_request(error: BaseException, key: str, now: float | None) -> Cause | None:
     if isinstance(error, httpx.HTTPStatusError):
         response = error.response
         return of_status(response.status_code, response.headers, _text(response), key, now)

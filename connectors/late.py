@@ -22,6 +22,7 @@ from .errors import ResultError
 from .executor import Executor
 from .mapping import failure_of
 from .plain import plain
+from .raised import log_raised
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,11 @@ class Latecomers:
         thread.add_done_callback(functools.partial(self._ended, call, told))
 
     def _ended(self, call: Call, told: Callable[[], None], thread: asyncio.Future[Any]) -> None:
-        answer = self._answer(call, thread)
+        try:
+            answer = self._answer(call, thread)
+        except BaseException as error:  # out of what the tool gave; else nobody tells it is over
+            log_raised(log, call.command.target, call.command.action_id, error)
+            answer = None
         if answer is None:
             return told()
         log.info(

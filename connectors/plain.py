@@ -11,6 +11,7 @@
 | Enum | its value |
 | dataclass, pydantic model, msgspec Struct | object |
 | NaN, Infinity, bytes, half characters, depth over 90, anything else | refused |
+| what raises when it is read (a lazy row, a property) | refused |
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from typing import Any
 
 import msgspec
 
-from .errors import ResultError
+from .errors import ResultError, describe
 
 MAX_DEPTH = 90
 """A record holds at most 100, and the result lies some levels down in it."""
 
 
 def plain(value: Any, path: str = "$.result", depth: int = 0) -> Any:
-    """The value as JSON's own types. Raises `ResultError` that names the path."""
+    """The value as JSON's own types. Raises `ResultError` that names the path, and nothing else: an
+    exception out of the value itself says nothing of the call, which has returned."""
     kind = type(value)
     if value is None or kind is bool or kind is int:
         return value
@@ -50,11 +52,16 @@ def plain(value: Any, path: str = "$.result", depth: int = 0) -> Any:
         return value
     if depth >= MAX_DEPTH:
         raise _refuse(path[:200], f"nested deeper than {MAX_DEPTH}")
-    if kind is dict:
-        return _object(value, path, depth)
-    if kind is list or kind is tuple:
-        return [plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
-    return _converted(value, path, depth)
+    try:
+        if kind is dict:
+            return _object(value, path, depth)
+        if kind is list or kind is tuple:
+            return [plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return _converted(value, path, depth)
+    except ResultError:
+        raise
+    except Exception as error:
+        raise _refuse(path, f"{kind.__name__} can't be read: {describe(error)}") from error
 
 
 def _object(value: dict[Any, Any], path: str, depth: int) -> dict[str, Any]:

@@ -17,35 +17,43 @@ from typing import Any
 from perdure.streams.runtime.processor import Assignment
 
 from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller, GivenUp, Progressed
+from .errors import Failure
 from .executor import Executor
 from .gate import Gate
+from .waiting import Waiting
 
 log = logging.getLogger(__name__)
 
 LATE_START_SECONDS = 2.0
 """A commit slower than this is taken off the call's time, so that it ends when others expect."""
+HUNG_SECONDS = 10.0
+"""After so long a tool whose threads are all hung may be tried again."""
 
 
 class Work:
     """Runs calls. ``begin`` and ``ended`` make what is posted to the assignment of an external
-    call: that its place is there, that its answer is. ``given_up`` is told of threads left alone."""
+    call: that its place is there, or why it gets none; that its answer is. ``given_up`` is told of threads left alone."""
 
     def __init__(
         self,
         executor: Executor,
         caller: Caller,
         gate: Gate,
-        begin: Callable[[Call], Any],
+        begin: Callable[[Call, Failure | None], Any],
         ended: Callable[[Call], Any],
         given_up: GivenUp,
+        clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.calls: dict[tuple[str, int], Call] = {}
         self.lock = threading.Lock()
         self._threads: dict[tuple[str, int], int] = {}  # of `def` tools, abandoned ones included
+        self._left: set[tuple[str, int]] = set()  # of those, whose call has had its answer
+        self._hung: dict[str, int] = {}  # and how many of each target
         self._executor = executor
         self._caller = caller
         self._gate = gate
+        self._waiting = Waiting(gate, executor, clock, self._in_vain, self._refuse)
         self._begin = begin
         self._ended = ended
         self._given_up = given_up
@@ -70,7 +78,36 @@ class Work:
     def admit(self, call: Call) -> bool:
         """Take the call in; True if it has its place now, else it gets it later by itself."""
         self.calls[call.ident] = call
-        return self._gate.enter(call.command.target, functools.partial(self._placed, call))
+        return self._waiting.enter(call, self._placed)
+
+    def _in_vain(self, call: Call) -> Failure | None:
+        """Why a call that waits would wait in vain."""
+        target = call.command.target
+        limit = self._gate.limit(target)
+        if self._hung.get(target, 0) < limit:
+            return None
+        text = (
+            f"{target} is not called: all its {limit} threads are held by calls whose time is over. "
+            "Nothing was sent; give what it calls a timeout of its own, and restart the worker"
+        )
+        return Failure("unavailable", "BREAKER_OPEN", text, HUNG_SECONDS)
+
+    def _refuse(self, call: Call, why: Failure) -> None:
+        """It waited at the gate, and has left it without a place (on the loop)."""
+        with self.lock:
+            if call.dropped:
+                return None
+            assignment = call.assignment
+            if call.effect != "external":
+                call.phase = RUNNING  # its answer is under way
+        if call.effect == "external":  # only who still owns the partition may say so
+            return assignment.post(self._begin(call, why))
+
+        async def tell() -> None:
+            call.payload = await self._caller.refused(call, why)
+            self._deliver(call)
+
+        return self._executor.spawn(tell)
 
     def _placed(self, call: Call) -> bool:
         """The gate has a place for a call that waited (any thread)."""
@@ -80,7 +117,7 @@ class Work:
             call.phase = ADMITTED
             assignment = call.assignment
         if call.effect == "external":
-            assignment.post(self._begin(call))
+            assignment.post(self._begin(call, None))
         else:
             self.go(call)
         return True
@@ -117,6 +154,8 @@ class Work:
                 self._gate.leave(call.command.target)
             elif not call.threads:
                 thread_ended()  # it never came to a thread
+            else:
+                self._leave(call)
         if call.effect != "external":
             return self._deliver(call)
         with self.lock:
@@ -139,11 +178,22 @@ class Work:
                 left = self._threads.pop(ident, 1) - 1
                 if left:
                     self._threads[ident] = left
+                elif ident in self._left:
+                    self._left.discard(ident)
+                    self._hung[target] -= 1
             self._gate.leave(target)
             if assignment is not None:
                 assignment.busy(-1)
 
         return ended
+
+    def _leave(self, call: Call) -> None:
+        """The call has its answer; a thread of it that still runs is hung, as far as we know."""
+        with self.lock:
+            if call.ident in self._threads and call.ident not in self._left:
+                self._left.add(call.ident)
+                target = call.command.target
+                self._hung[target] = self._hung.get(target, 0) + 1
 
     def _deliver(self, call: Call) -> None:
         self._caller.send(

@@ -148,7 +148,7 @@ class WorkerProcessor:
         gate = Gate(in_all, per_target, own, self._reach.may_begin)
         self._reach.wakes(gate.admit)
         late = Latecomers(executor, caller, clock, Late)
-        self._work = Work(executor, caller, gate, Begin, Ended, late.watch, monotonic)
+        self._work = Work(executor, caller, gate, Begin, Ended, late.watch, clock, monotonic)
         self.measures = WorkerMeasures(
             lambda: gate.inside, lambda: gate.waiting, lambda: self._work.threads
         )

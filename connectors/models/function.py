@@ -5,6 +5,7 @@ It returns a text, or ``{"content": ..., "tool_calls": [{"name", "arguments", "i
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import sys
@@ -34,9 +35,9 @@ class PythonFunction:
                 said = await function(messages, tools)
             else:
                 said = await context.in_thread(lambda: function(messages, tools))
-        except ModelError:
+        except (ModelError, asyncio.CancelledError, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # a `SystemExit` too: it would end all calls of the worker
             raise ModelError(
                 "model_unavailable", "function_raised", f"{name}: {describe(error)}"
             ) from error
@@ -55,7 +56,10 @@ class PythonFunction:
 
 def _reply(said: dict[str, Any], name: str, model: str) -> Reply:
     calls = []
-    for made in said.get("tool_calls") or []:
+    proposed = said.get("tool_calls") or []
+    if not isinstance(proposed, list | tuple):
+        raise ModelError("model_invalid", "reply_shape", f"{name}: tool_calls must be a list")
+    for made in proposed:
         if not isinstance(made, dict):
             raise ModelError(
                 "model_invalid", "reply_shape", f"{name}: a tool call must be an object"
@@ -81,7 +85,7 @@ def _load(name: str) -> Callable[..., Any]:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
+    except BaseException as error:
         raise ModelError(
             "model_unavailable",
             "function_missing",

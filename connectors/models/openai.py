@@ -205,9 +205,11 @@ def _reply(text: str, request: dict[str, Any], notes: list[str]) -> Reply:
         if said:
             why = f"{why}: {_words(str(said))}"
         raise ModelError("content_filter", "content_filter", why, usage=usage)
-    calls = [
-        _call(made, request) for made in message.get("tool_calls") or [] if isinstance(made, dict)
-    ]
+    proposed = message.get("tool_calls") or []
+    if not isinstance(proposed, list):
+        why = f"the reply's tool_calls are no list: {_words(text_of(proposed) or '')}"
+        raise ModelError("model_invalid", "bad_body", why, usage=usage)
+    calls = [_call(made, request) for made in proposed if isinstance(made, dict)]
     content = _content(message.get("content"))
     if message.get("refusal") and not calls and not content:
         raise ModelError("content_filter", "refusal", str(message["refusal"])[:1000], usage=usage)

@@ -48,7 +48,14 @@ class Scripted:
             return [fill(inner) for inner in value] if isinstance(value, list) else value
 
         calls = []
-        for index, made in enumerate(template.get("tool_calls") or []):
+        proposed = template.get("tool_calls") or []
+        if not isinstance(proposed, list) or not all(isinstance(made, dict) for made in proposed):
+            raise ModelError(
+                "model_invalid",
+                "script_invalid",
+                f"reply {turn} of the script: tool_calls must be a list of objects",
+            )
+        for index, made in enumerate(proposed):
             arguments, raw = object_of(fill(made.get("arguments")))
             given = made.get("id")
             calls.append(

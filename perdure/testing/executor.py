@@ -170,6 +170,8 @@ class SimExecutor:
 
         def run() -> None:
             self.waiting_threads -= 1
+            if future.cancelled():
+                return ended()
             value: Any = None
             error: BaseException | None = None
             self.answer_after, self._in_thread = 0.0, True
@@ -178,12 +180,12 @@ class SimExecutor:
             except StopIteration as stopped:
                 error = RuntimeError(f"the tool raised StopIteration: {stopped}")
             except ProcessGone:
-                return
+                return None
             except BaseException as raised:
                 error = raised
             finally:
                 self._in_thread = False
-            self._host.after(self.answer_after, lambda: end(value, error))
+            return self._host.after(self.answer_after, lambda: end(value, error))
 
         def end(value: Any, error: BaseException | None) -> None:
             ended()

@@ -49,3 +49,18 @@ def test_who_is_not_wanted_any_more_gives_way() -> None:
     assert log == ["a1", "a2"]
     gate.leave("a")
     assert gate.inside == 0
+
+
+def test_who_gives_up_is_not_told_any_more_and_who_is_told_cannot() -> None:
+    log: list[str] = []
+    gate = Gate(in_all=1, per_target=1)
+    gate.enter("a", _waiter(log, "a0"))
+    first, second = _waiter(log, "a1"), _waiter(log, "a2")
+    gate.enter("a", first)
+    gate.enter("a", second)
+    assert gate.give_up("a", first)
+    assert not gate.give_up("a", first)
+    gate.leave("a")
+    assert log == ["a2"]
+    assert not gate.give_up("a", second)
+    assert (gate.waiting, gate.inside) == (0, 1)

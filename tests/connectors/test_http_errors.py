@@ -13,6 +13,7 @@ from perdure.connectors import http
 from perdure.connectors.errors import failure
 from perdure.connectors.http import retry_after
 from perdure.connectors.mapping import cause_of, failure_of
+from perdure.streams.core.policies.retry import NOTHING_HAPPENED
 
 from .servers import Script, free_port, line_server, web_server
 
@@ -186,3 +187,47 @@ def test_the_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
 def server() -> Any:
     with web_server() as script:
         yield script
+
+
+_LED_TO = (
+    (429, {"Retry-After": "1"}), (503, {"Retry-After": "1"}), (404, {}), (409, {}), (401, {}),
+    (400, {}), (500, {}),
+)  # fmt: skip
+
+
+def _posted(client: httpx.AsyncClient, url: str) -> BaseException:
+    async def ask() -> None:
+        async with client:
+            (await client.post(url, json={}, follow_redirects=True)).raise_for_status()
+
+    try:
+        asyncio.run(ask())
+    except Exception as error:
+        return error
+    raise AssertionError("it went through")
+
+
+@pytest.mark.parametrize("hop", [302, 303, 307])
+@pytest.mark.parametrize(("status", "headers"), _LED_TO)
+def test_what_a_redirect_leads_to_says_nothing_of_the_post_before_it(
+    server: Script, status: int, headers: dict[str, str], hop: int
+) -> None:
+    """Or a payment that was taken would be called "not completed", or be made again."""
+    for client in (http.client(allow=["127.0.0.1"]), httpx.AsyncClient()):
+        server.answers = [(hop, {"Location": "/x"}, b""), (status, headers, b"")]
+        error = _posted(client, server.url)
+        assert failure_of(error, "external").kind == "unknown"
+        again = failure_of(error, "idempotent")
+        assert again.kind == "transient"
+        assert again.code not in NOTHING_HAPPENED
+
+
+def test_a_redirect_after_a_post_to_where_nobody_listens(server: Script) -> None:
+    server.say(303, "", {"Location": f"http://127.0.0.1:{free_port()}/"})
+    error = _posted(http.client(allow=["127.0.0.1"]), server.url)
+    assert _kinds(error) == ("redirect_failed", "transient", "transient", "unknown")
+
+
+def test_a_redirected_get_is_answered_by_what_it_leads_to(server: Script) -> None:
+    server.answers = [(302, {"Location": "/x"}, b""), (404, {}, b"")]
+    assert _kinds(_get(server.url, follow_redirects=True))[3] == "business"

@@ -97,6 +97,8 @@ def test_scripted_content_may_be_computed_and_the_last_result_a_text() -> None:
         ({"content": {"$": "last.x"}}, "script_invalid", "'last.x'"),
         ({"content": {"$": "nobody"}}, "script_invalid", "'nobody'"),
         ({"content": {"$": "1 +"}}, "script_invalid", "'1 +'"),
+        ({"content": "x", "tool_calls": 3}, "script_invalid", "must be a list of objects"),
+        ({"tool_calls": ["orders.lookup"]}, "script_invalid", "must be a list of objects"),
     ],
 )
 def test_scripts_that_are_wrong(reply: Any, code: str, says: str) -> None:
@@ -145,6 +147,10 @@ def broken(messages: list[Any], tools: list[Any]) -> str:
     raise RuntimeError("no weights")
 
 
+def miscounting(messages: list[Any], tools: list[Any]) -> dict[str, Any]:
+    return {"content": "x", "tool_calls": 2}
+
+
 def _function(name: str, **more: Any) -> Reply:
     model = {"provider": "python", "function": f"{__name__}:{name}"}
     return _ask(
@@ -163,6 +169,7 @@ def test_python_functions() -> None:
     [
         ("silent", "model_invalid", "empty_reply"),
         ("strange", "model_invalid", "reply_shape"),
+        ("miscounting", "model_invalid", "reply_shape"),
         ("broken", "model_unavailable", "function_raised"),
         ("missing", "model_unavailable", "function_missing"),
     ],

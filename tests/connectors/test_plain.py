@@ -81,3 +81,45 @@ def test_refusals_name_the_place(value: Any, says: str) -> None:
     with pytest.raises(ResultError) as raised:
         plain(value)
     assert says in str(raised.value)
+
+
+class Lazy:
+    """What reads its rows when it is made JSON, and then has no connection."""
+
+    def model_dump(self) -> Any:
+        raise ConnectionRefusedError("no database")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+class Mute:
+    def model_dump(self) -> Any:
+        raise Unspeakable
+
+
+class Keyed:
+    def __repr__(self) -> str:
+        raise LookupError("nor this")
+
+
+class Rows(list[Any]):
+    def __iter__(self) -> Any:
+        raise TimeoutError("no rows")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"rows": [Lazy()]}, "$.result.rows[0]: Lazy can't be read: ConnectionRefusedError"),
+        ({"a": Mute()}, "$.result.a: Mute can't be read: Unspeakable"),
+        ({"a": {Keyed(): 1}}, "$.result.a: dict can't be read: LookupError: nor this"),
+        (Rows([1]), "$.result: Rows can't be read: TimeoutError: no rows"),
+    ],
+)
+def test_what_raises_when_it_is_read_is_refused_too(value: Any, says: str) -> None:
+    with pytest.raises(ResultError, match="can't be read") as raised:
+        plain(value)
+    assert says in str(raised.value)

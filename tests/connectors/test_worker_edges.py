@@ -307,3 +307,22 @@ def test_what_a_tool_or_its_query_raises_or_gives_is_not_logged(
     ]
     assert __file__ in told[0]
     assert sum(bool(r.exc_info) for r in ours if r.levelno == logging.DEBUG) == 2
+
+
+@pytest.mark.parametrize("effect", ["external", "idempotent"])
+def test_a_result_that_raises_when_it_is_read_is_no_fault_of_the_call(
+    world: Make, effect: Any
+) -> None:
+    """A refused connection in a lazy row is no proof that the payment before it was not made."""
+
+    class Row:
+        def model_dump(self) -> Any:
+            raise ConnectionRefusedError("no database")
+
+    @tool("t", effect=effect)
+    async def act() -> Any:
+        return Row()
+
+    w = world(act)
+    error = w.answer(command(effect=effect))["error"]
+    assert (error["kind"], error["code"]) == ("unknown", "bad_result")

@@ -79,6 +79,22 @@ def test_what_proves_nothing_is_not_told(world: Make, end: Callable[[], Any]) ->
     assert ended(world, "external", end).statuses() == ["started", "unknown"]
 
 
+@pytest.mark.parametrize("error", [KeyError("lazy"), SystemExit(1)])
+def test_a_late_result_that_cannot_be_read_is_not_told_and_not_waited_for(
+    world: Make, error: BaseException
+) -> None:
+    """Or every stop and every rebalance would wait its full time for it."""
+
+    class Lazy:
+        def model_dump(self) -> Any:
+            raise error
+
+    w = ended(world, "external", Lazy)
+    assert w.statuses() == ["started", "unknown"]
+    w.take(command(effect="external", verb="query"))
+    w.until(lambda: len(w.results()) == 3)
+
+
 def test_late_read_is_not_told(world: Make) -> None:
     w, go = given_up(world, "read_only", lambda: 1)
     go.set()
