@@ -185,9 +185,17 @@ class Processor(Protocol):
         """The partition is being given up: start nothing more for it."""
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+        self,
+        ctx: Context,
+        message: Message | None,
+        timer: bytes | None,
+        error: Exception,
+        event: Any = None,
     ) -> None:
-        """A call above raised and its savepoint was discarded: quarantine, park, or dead-letter."""
+        """A call above raised and its savepoint was discarded: quarantine, park, or dead-letter.
+
+        Given is what it was called with: a message, a timer's key, a posted event, or none in `live`.
+        """
 
     def global_record(self, record: Record) -> None:
         """A record of a global topic; value None deletes its key."""

@@ -8,7 +8,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.streams.runtime.errors import Aborted, GroupFenced, ProducerFenced, Unanswered
+from perdure.streams.runtime.errors import (
+    Aborted,
+    DoesNotFit,
+    GroupFenced,
+    ProducerFenced,
+    Unanswered,
+)
 from perdure.streams.runtime.ports import Position, Spot
 from perdure.streams.runtime.processor import Headers
 
@@ -83,7 +89,7 @@ class SimulatedTransactionalProducer:
         if not self._began or self._void:
             raise Aborted(f"send of {self._id}: no transaction to send in: {self._void}")
         if size(key, value, headers) > CLIENT_MAX_BYTES:
-            raise Aborted(f"send of {self._id}: MSG_SIZE_TOO_LARGE to {topic}")
+            raise DoesNotFit(f"send of {self._id}: MSG_SIZE_TOO_LARGE to {topic}")
         timestamp = self._broker.clock.now_ms()
         kept = tuple(headers)
         self._unsent.append(Sent(topic, partition, key, value, kept, timestamp, delivered))
