@@ -346,6 +346,9 @@ class External:
                 self._settle(ctx, key, entry)
             else:
                 ctx.set_timer(max(ctx.now, ledger.foreign_due(entry)), ledger.SETTLE + key)
+        for call in self._work.left_over(ctx.partition):
+            if ctx.get(ledger.OPEN + ledger.attempt_key(*call.ident)) is None:  # settled elsewhere
+                ctx.after_commit(functools.partial(self._work.forget, call))
 
     def settle_timer(self, ctx: Context, key: bytes) -> None:
         """A call of another owner is over by now."""
