@@ -111,7 +111,9 @@ class External:
         """The ledger has this attempt: answered again, barred, or under way elsewhere."""
         entry = ledger.find(ctx, command.action_id, command.attempt)
         if entry is None:
-            return self._waits_for_another(ctx, message, command)
+            return self._waits_for_another(ctx, message, command) or self._unnoted(
+                ctx, message, command
+            )
         if entry.result is not None:
             reply(ctx, command, entry.result.encode(), headers_of(message.record.headers))
         return True
@@ -127,11 +129,24 @@ class External:
         else:
             return False
         text = f"attempt {attempt} has not ended: it is not known whether it happens"
-        payload = encode(self._answers.failed(command, Failure("unknown", "earlier_attempt", text)))
-        entry = self._entry(ctx, command, "finished", result=payload.decode())
-        ledger.close(ctx, action_id, command.attempt, entry)
-        reply(ctx, command, payload, headers_of(message.record.headers))
+        self._never_told(ctx, message, command, Failure("unknown", "earlier_attempt", text))
         return True
+
+    def _unnoted(self, ctx: Context, message: Message, command: ActionCommand) -> bool:
+        """The tool was not external when the command was made: a process that died may have called
+        it, which the ledger was not told of."""
+        if not ctx.taken_before or command.effect == "external":
+            return False
+        text = "this attempt may have been made before its tool became external"
+        self._never_told(ctx, message, command, Failure("unknown", "made_before", text))
+        return True
+
+    def _never_told(
+        self, ctx: Context, message: Message, command: ActionCommand, why: Failure
+    ) -> None:
+        """Not called, and unknown for good: the same to whoever asks again."""
+        headers = headers_of(message.record.headers)
+        self._finish(ctx, command, encode(self._answers.failed(command, why)), headers)
 
     def stage(self, ctx: Context, call: Call) -> None:
         """Note the call as started; it begins once that is committed."""
