@@ -179,7 +179,7 @@ class External:
             ctx.after_commit(functools.partial(self._work.not_begun, call))
             return None
         why = self._reach.refusal(call.target)
-        if ctx.now >= command.expires_at:
+        if min(ctx.now, self._clock()) >= command.expires_at:
             late = "the command waited too long for a place; nothing was called"
             why = Failure("transient", "EXPIRED", late)
         if why is None:

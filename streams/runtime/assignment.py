@@ -49,6 +49,7 @@ class OwnedPartition:
         self.announced = False  # `Processor.live` has been called
         self.unwritten = False  # its changelog has no entry of ours yet
         self.now = 0  # ms; never goes back
+        self.ahead = False  # `now` is far ahead of the clock, and that was said
         self.live_since = 0
         self.offsets: dict[str, InputOffsets] = {}
         self.taken_until: dict[str, int] = {}  # below it a former owner may have taken records

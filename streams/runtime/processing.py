@@ -26,6 +26,9 @@ from .work import Work, is_same
 
 log = logging.getLogger(__name__)
 
+FAR_AHEAD_MS = 10_000
+"""Of a partition's time before its machine's clock: more than clocks that are looked after differ."""
+
 
 class Processing:
     """Takes the inputs of live partitions through the processor, into a `Work`."""
@@ -53,7 +56,10 @@ class Processing:
         deadline = self._clock.monotonic() + self._settings.max_processing_ms / 1000
         now = self._clock.now_ms()
         for own in (*owned[first:], *owned[:first]):
-            own.now = max(own.now, now)
+            if now >= own.now:
+                own.now = now
+            elif not own.ahead and own.now - now > FAR_AHEAD_MS:
+                self._stands_still(own, now)
             own.notice_finished()
             try:
                 if not own.announced:
@@ -68,6 +74,18 @@ class Processing:
             except StoreCorrupt as e:
                 self._corrupt(own, e)
                 raise Aborted(f"the store of partition {own.partition} is corrupt") from e
+
+    def _stands_still(self, own: OwnedPartition, now: int) -> None:
+        """Its time never goes back: after a clock that ran ahead it waits for the right ones."""
+        own.ahead = True
+        log.error(
+            "%s: the time of partition %d is %d s ahead of this machine's clock: a clock was ahead when it "
+            "was last written, or this one is behind. Until the clock has caught up its timers (time-outs, "
+            "retries, expiries) do not fire; check the clocks (NTP) of all machines that run Perdure",
+            self._processor.name,
+            own.partition,
+            (own.now - now) // 1000,
+        )
 
     def _refuse_poison(self, source: Any, work: Work) -> None:
         if self.poison is not None and is_same(self.poison[0], source):

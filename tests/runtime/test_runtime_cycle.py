@@ -316,6 +316,24 @@ def test_time_never_goes_back(tmp_path: Path) -> None:
     assert nows == sorted(nows)
 
 
+def test_a_time_far_ahead_of_the_clock_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, process=count).live()
+    world.clock.ms += 3_600_000
+    world.put(b"{}")
+    world.step()
+    assert "ahead of this machine's clock" not in caplog.text
+    world.clock.ms -= 3_600_000
+    for _ in range(3):
+        world.step()
+    assert caplog.text.count("3599 s ahead of this machine's clock") == 1
+    world.start()
+    for _ in range(10):
+        world.step()
+    assert caplog.text.count("ahead of this machine's clock") == 2  # by the new owner, too
+
+
 def test_the_last_resort_keeps_the_partition_going(tmp_path: Path) -> None:
     def fails(*_: Any) -> None:
         raise ValueError
