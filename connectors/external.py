@@ -22,6 +22,13 @@ from .reach import Reach
 from .tool import ABSENT, EFFECTS, UNCLEAR, Answer, Found, Tool
 from .work import Work
 
+EXPIRES_AFTER_TIMEOUTS = 10
+"""At most: a command's ``expires_at`` is its attempt's ``issued_at`` and so many timeouts."""
+
+_FORGOTTEN = Failure(
+    "unknown", "ledger_lost", "the worker's record of this attempt is gone: it may have been made"
+)
+
 _command = msgspec.json.Decoder(ActionCommand).decode
 
 
@@ -133,13 +140,24 @@ class External:
         return True
 
     def _unnoted(self, ctx: Context, message: Message, command: ActionCommand) -> bool:
-        """The tool was not external when the command was made: a process that died may have called
-        it, which the ledger was not told of."""
-        if not ctx.taken_before or command.effect == "external":
+        """A process that died may have called it, which the ledger was not told of, or does not know
+        any more."""
+        if not ctx.taken_before:
             return False
-        text = "this attempt may have been made before its tool became external"
-        self._never_told(ctx, message, command, Failure("unknown", "made_before", text))
+        if command.effect != "external":
+            text = "this attempt may have been made before its tool became external"
+            self._never_told(ctx, message, command, Failure("unknown", "made_before", text))
+        elif command.issued_at < ledger.began(ctx):
+            self._never_told(ctx, message, command, _FORGOTTEN)
+        else:
+            return False
         return True
+
+    def _untold(self, ctx: Context, command: ActionCommand) -> bool:
+        """That there is no entry does not mean that this attempt never began. A query carries the
+        attempt's expiry, hence the earliest time it was sent."""
+        sent = command.expires_at - int(EXPIRES_AFTER_TIMEOUTS * command.timeout_seconds * 1000)
+        return command.effect != "external" or min(sent, command.issued_at) < ledger.began(ctx)
 
     def _never_told(
         self, ctx: Context, message: Message, command: ActionCommand, why: Failure
@@ -243,7 +261,8 @@ class External:
         if stricter(command, tool) == "external":
             entry = ledger.find(ctx, command.action_id, command.attempt)
             if entry is None:
-                self._bar(ctx, command)  # it never began; now it never will
+                if not self._untold(ctx, command):
+                    self._bar(ctx, command)  # it never began; now it never will
             elif entry.result is not None and _told(entry.result):
                 return reply(ctx, command, entry.result.encode(), headers)
             elif entry.state == "started" and self._anothers(ctx, entry):
@@ -319,6 +338,9 @@ class External:
             entry = ledger.find(ctx, command.action_id, command.attempt)
             if entry is not None and entry.result is not None:
                 return reply(ctx, command, entry.result.encode(), headers)
+            if entry is None and call is None and self._untold(ctx, command):
+                forgotten = encode(self._answers.failed(command, _FORGOTTEN))
+                return self._finish(ctx, command, forgotten, headers)
             if entry is None:
                 self._bar(ctx, command)
             if entry is None or entry.state == "barred":

@@ -5,6 +5,9 @@ Open: ``o/<run>/<n>/<attempt>``, written before the call begins (state ``started
 never began and never will; ``absent``: it began, and the tool's query says it did not happen. So taking over a partition looks at the open ones alone. Closed entries are
 deleted one day after the commands topic has forgotten the command: until then a command that
 turns up again finds its answer here.
+
+What the ledger has no entry of never began - unless it is older than the ledger: than what is
+kept, or than `BEGAN`, which stands there only if all before was lost.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ OPEN = b"o/"
 CLOSED = b"l/"
 PROGRESS = b"p/"
 """What an attempt has saved, while it runs: for whoever makes the same attempt after a crash."""
+BEGAN = b"b/"
+"""When the ledger began anew, if it was lost."""
 CLEAN = b"c"
 """Timer: delete a closed entry."""
 SETTLE = b"s"
@@ -35,7 +40,7 @@ SETTLE = b"s"
 class LedgerEntry(Struct, omit_defaults=True, kw_only=True):
     """One attempt of an external action."""
 
-    state: Annotated[str, doc("started, finished, barred, absent or progress")]
+    state: Annotated[str, doc("started, finished, barred, absent, progress or begun")]
     owner: Annotated[str, doc("instance id of the worker that wrote it")]
     target: Annotated[str, doc("the tool")]
     at: Annotated[int, doc("ms; when it started, ended or was barred")]
@@ -108,6 +113,17 @@ def unsave(ctx: Context, action_id: str, attempt: int) -> None:
     key = PROGRESS + attempt_key(action_id, attempt)
     if ctx.get(key) is not None:
         ctx.delete(key)
+
+
+def begin_anew(ctx: Context, owner: str) -> None:
+    """Nothing is known of what was made until now."""
+    ctx.put(BEGAN, LedgerEntry(state="begun", owner=owner, target="", at=ctx.now))
+
+
+def began(ctx: Context) -> int:
+    """ms: what was sent before it may have been made, and have no entry here (any more)."""
+    entry: LedgerEntry | None = ctx.get(BEGAN)
+    return max(0 if entry is None else entry.at, ctx.now - KEEP_MS)
 
 
 def clean(ctx: Context, key: bytes) -> None:

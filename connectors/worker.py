@@ -298,6 +298,8 @@ class WorkerProcessor:
         if not self._announced:
             self._announced = True
             self._announce()
+        if ctx.assignment.began_anew:
+            ledger.begin_anew(ctx, self._me)
         self._external.take_over(ctx)
 
     def _announce(self) -> None:

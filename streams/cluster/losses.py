@@ -3,12 +3,14 @@
 A partition whose inputs or state are gone stops and names what is lost. Accepting the loss
 commits, with all members of the group stopped, an offset without our note: the log's start for
 an input, the same offsets for a lost changelog. An offset without a note is an operator's, and
-is taken as it is; so it accepts this loss and no later one. (Kafka's own
+is taken as it is; so it accepts this loss and no later one. Of our note stays which records above
+the offset are finished: they are not handed out again. (Kafka's own
 ``kafka-consumer-groups.sh --reset-offsets`` does the same.)
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
@@ -47,8 +49,20 @@ def accept_loss(
         )
     spots = [TopicPartition(prefix + each, partition) for each in inputs]
     where = admin.committed(group, spots) if of_state else admin.starts(spots)
-    admin.set_offsets(group, [TopicPartition(s.topic, s.partition, s.offset) for s in where])
+    admin.set_offsets(
+        group,
+        [TopicPartition(s.topic, s.partition, s.offset, _finished(s.metadata)) for s in where],
+    )
     return [Accepted(group, s.topic.removeprefix(prefix), s.partition, s.offset) for s in where]
+
+
+def _finished(note: str | None) -> str:
+    """Of our note beside an offset, the finished records above it, and not whose it is."""
+    try:
+        done = json.loads(note or "{}").get("done")
+    except (ValueError, AttributeError):
+        done = None
+    return json.dumps({"done": done}) if done else ""
 
 
 def _concerned(topic: str, name: str) -> tuple[str, tuple[str, ...], bool]:

@@ -71,6 +71,8 @@ class Assignment(Protocol):
     """One ownership of one partition: made at assign, dead at revoke or loss, never revived."""
 
     partition: int
+    began_anew: bool
+    """Its state was lost, and a person has said to go on without it. True in the first ownership since."""
 
     @property
     def alive(self) -> bool:

@@ -243,13 +243,16 @@ class Restoration:
                 "topic_prefix: set the old count, or start a new topic_prefix and let this one run dry"
             )
         self.store.write({}, self._meta())
+        notes = {spot.topic: read_note(at.metadata) for spot, at in self._committed.items()}
         self.own.unwritten = stored is None
+        # An operator's offsets and no state (see `_refuse_lost_state`); or the same, and an owner
+        # that died before it wrote any.
+        self.own.began_anew = stored is None and any(not n.id or n.anew for n in notes.values())
         self.own.now = stored.now if stored is not None else 0
         self.own.topic_ids = {t: self._ids[t] for t in self.own.topics}
         for topic in self.own.topics:
             self.starts[topic] = self._start_of(topic, stored)
-            before = self._committed.get(Spot(topic, self.own.partition))
-            if before is not None and read_note(before.metadata).id:
+            if topic in notes and (notes[topic].id or self.own.began_anew):
                 self.own.taken_until[topic] = self._ends[Spot(topic, self.own.partition)]
         self._enter("ready")
         self.ready = True

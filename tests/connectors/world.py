@@ -34,6 +34,7 @@ class FakeAssignment:
     def __init__(self, partition: int = 0) -> None:
         self.partition = partition
         self.alive = True
+        self.began_anew = False
         self.events: deque[Any] = deque()
         self.in_flight = 0
 

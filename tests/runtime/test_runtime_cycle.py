@@ -482,7 +482,14 @@ def test_timers_that_were_all_cancelled_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -> None:
-    world = World(tmp_path, process=count).live()
+    before_us: list[bool] = []
+
+    def noting(self: Scripted, ctx: Context, message: Message) -> None:
+        before_us.append(ctx.taken_before)
+        count(self, ctx, message)
+
+    world = World(tmp_path, process=noting).live()
+    assert not world.processor.lives[-1].began_anew
     world.put(b"{}")
     world.step()
     world.kafka.committed_offsets = dict(world.kafka.positions)
@@ -498,11 +505,23 @@ def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -
     world.kafka.committed_offsets = {
         spot: Position(at.offset) for spot, at in world.kafka.positions.items()
     }
+    world.kafka.faults["begin"] = ProducerFenced("killed before its first transaction")
+    world.start()
+    with pytest.raises(ProducerFenced):
+        world.live()
+    assert world.processor.lives[-1].began_anew
+    world.kafka.committed_offsets = dict(world.kafka.positions)
     world.start()
     world.live()
+    assert world.processor.lives[-1].began_anew
     world.put(b"{}", at=1)
     world.step()
     assert world.stored(b"n") == b"1"
+    assert before_us == [False, True]
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.start()
+    world.live()
+    assert not world.processor.lives[-1].began_anew
 
 
 def test_a_rebuild_that_was_not_finished_stops_the_partition(tmp_path: Path) -> None:
