@@ -127,10 +127,14 @@ def began(ctx: Context) -> int:
 
 
 def clean(ctx: Context, key: bytes) -> None:
-    """The timer of a closed entry; one closed again since has a later timer."""
+    """The timer of a closed entry, or of saved progress. One written again since has its time anew."""
     entry: LedgerEntry | None = ctx.get(key)
-    if entry is not None and entry.at + KEEP_MS <= ctx.now:
+    if entry is None:
+        return
+    if entry.at + KEEP_MS <= ctx.now:
         ctx.delete(key)
+    else:
+        ctx.set_timer(entry.at + KEEP_MS, CLEAN + key)
 
 
 def foreign_due(entry: LedgerEntry) -> int:
