@@ -34,6 +34,8 @@ SLICE_RECORDS = 5_000
 _BUSY_PATIENCE = 10.0  # s a store may still be held by the former assignment's iterators
 _ASK_AGAIN = 0.05
 _ABORT_AGAIN = 5.0
+CLOCKS_DIFFER_MS = 600_000
+"""A store written this much later than now says nothing of its age."""
 _HANGS = 60.0
 """Past every transaction's own time-out: what stands in the way now is the broker's mistake."""
 
@@ -195,6 +197,11 @@ class Restoration:
         if age > self._settings.changelog_delete_retention_ms // 2:
             return (
                 f"it was last written {age // 3_600_000} hours ago: deletions may have been missed"
+            )
+        if age < -CLOCKS_DIFFER_MS:
+            return (
+                f"it was last written {-age // 60_000} minutes from now, by a clock that was ahead: how "
+                "old it is can't be told, so deletions may have been missed"
             )
         return None
 

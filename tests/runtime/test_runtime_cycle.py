@@ -334,6 +334,25 @@ def test_a_time_far_ahead_of_the_clock_is_said_once(
     assert caplog.text.count("ahead of this machine's clock") == 2  # by the new owner, too
 
 
+@pytest.mark.parametrize(("ahead", "dropped"), [(30 * 86_400_000, True), (300_000, False)])
+def test_a_store_written_by_a_clock_far_ahead_is_made_anew(
+    ahead: int, dropped: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its age can't be told, so deletions may be gone from the changelog."""
+    world = World(tmp_path, process=count).live()
+    world.clock.ms += ahead
+    world.put(b"{}")
+    world.step()
+    world.clock.ms -= ahead
+    world.stores.open(0).write({b"deleted": b"1"}, world.stores.open(0).meta())
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.start()
+    world.live()
+    assert (world.stored(b"deleted") is None) is dropped
+    assert ("by a clock that was ahead" in caplog.text) is dropped
+    assert world.stored(b"n") == b"1"
+
+
 def test_the_last_resort_keeps_the_partition_going(tmp_path: Path) -> None:
     def fails(*_: Any) -> None:
         raise ValueError
