@@ -199,6 +199,8 @@ class SimulatedTransactionalProducer:
             if self._void or self._fatal:
                 return
             try:
+                if sent.topic in broker.sick:
+                    raise Refused(f"{sent.topic}: NOT_ENOUGH_REPLICAS")
                 log = broker.place(sent.topic, sent.partition, sent.key, sent.value, sent.headers)
                 self._known = True
                 offset = broker.transactions.append(
