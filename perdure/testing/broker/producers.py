@@ -19,7 +19,7 @@ from perdure.streams.runtime.ports import Position, Spot
 from perdure.streams.runtime.processor import Headers
 
 from .consumers import Membership, refused_offsets
-from .errors import Refused
+from .errors import Refused, TooLargeForTopic
 from .log import size
 from .transactions import Fenced
 
@@ -53,6 +53,7 @@ class SimulatedTransactionalProducer:
         self._known = False  # the coordinator has heard of this transaction
         self._fatal = ""
         self._void = ""  # why it can only be aborted
+        self._does_not_fit = False  # that is why
         self._unsent: list[Sent] = []
         self._delivered: list[tuple[Callable[..., None], int]] = []
 
@@ -72,6 +73,7 @@ class SimulatedTransactionalProducer:
         if self._began:
             raise Aborted(f"begin of {self._id}: a transaction is open")
         self._began, self._known, self._void = True, False, ""
+        self._does_not_fit = False
         self._process.leave("producer.begin")
 
     def send(
@@ -209,6 +211,7 @@ class SimulatedTransactionalProducer:
                 )  # fmt: skip
             except Refused as e:
                 self._void = f"not delivered to {e}"
+                self._does_not_fit = isinstance(e, TooLargeForTopic)
             except Fenced as e:
                 self._fatal = str(e)
             else:
@@ -235,7 +238,8 @@ class SimulatedTransactionalProducer:
     def _raise_broken(self, what: str) -> None:
         self._raise_fatal(what)
         if self._void:
-            raise Aborted(f"{what} of {self._id}: {self._void}")
+            why = DoesNotFit if self._does_not_fit else Aborted
+            raise why(f"{what} of {self._id}: {self._void}")
 
     def _raise_fatal(self, what: str) -> None:
         if self._fatal:
