@@ -62,7 +62,7 @@ class Call:
 
     __slots__ = (
         "assignment", "busy_on", "calling", "cancel_wanted", "command", "context", "dropped", "effect",
-        "era", "has_blobs", "headers", "holds", "key", "limit", "made_before", "payload", "phase", "saved",
+        "era", "has_blobs", "headers", "holds", "key", "limit", "made_before", "over", "payload", "phase", "saved",
         "seconds", "staged", "started_at", "target", "task", "threads", "tool",
     )  # fmt: skip
 
@@ -98,6 +98,7 @@ class Call:
         self.task: asyncio.Task[Any] | None = None
         self.started_at = 0
         self.staged = 0.0
+        self.over = 0.0  # s of the monotonic clock, when it ended
         self.threads = 0
         self.payload = b""
         self.busy_on: Assignment | None = None

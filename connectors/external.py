@@ -22,6 +22,13 @@ from .reach import Reach
 from .tool import ABSENT, EFFECTS, UNCLEAR, Answer, Found, Tool
 from .work import Work
 
+EXPIRES_AFTER_TIMEOUTS = 10
+"""At most: a command's ``expires_at`` is its attempt's ``issued_at`` and so many timeouts."""
+
+_FORGOTTEN = Failure(
+    "unknown", "ledger_lost", "the worker's record of this attempt is gone: it may have been made"
+)
+
 _command = msgspec.json.Decoder(ActionCommand).decode
 
 
@@ -112,7 +119,9 @@ class External:
         """The ledger has this attempt: answered again, barred, or under way elsewhere."""
         entry = ledger.find(ctx, command.action_id, command.attempt)
         if entry is None:
-            return self._waits_for_another(ctx, message, command)
+            return self._waits_for_another(ctx, message, command) or self._unnoted(
+                ctx, message, command
+            )
         if entry.result is not None:
             reply(ctx, command, entry.result.encode(), headers_of(message.record.headers))
         return True
@@ -128,11 +137,35 @@ class External:
         else:
             return False
         text = f"attempt {attempt} has not ended: it is not known whether it happens"
-        payload = encode(self._answers.failed(command, Failure("unknown", "earlier_attempt", text)))
-        entry = self._entry(ctx, command, "finished", result=payload.decode())
-        ledger.close(ctx, action_id, command.attempt, entry)
-        reply(ctx, command, payload, headers_of(message.record.headers))
+        self._never_told(ctx, message, command, Failure("unknown", "earlier_attempt", text))
         return True
+
+    def _unnoted(self, ctx: Context, message: Message, command: ActionCommand) -> bool:
+        """A process that died may have called it, which the ledger was not told of, or does not know
+        any more."""
+        if not ctx.taken_before:
+            return False
+        if command.effect != "external":
+            text = "this attempt may have been made before its tool became external"
+            self._never_told(ctx, message, command, Failure("unknown", "made_before", text))
+        elif command.issued_at < ledger.began(ctx):
+            self._never_told(ctx, message, command, _FORGOTTEN)
+        else:
+            return False
+        return True
+
+    def _untold(self, ctx: Context, command: ActionCommand) -> bool:
+        """That there is no entry does not mean that this attempt never began. A query carries the
+        attempt's expiry, hence the earliest time it was sent."""
+        sent = command.expires_at - int(EXPIRES_AFTER_TIMEOUTS * command.timeout_seconds * 1000)
+        return command.effect != "external" or min(sent, command.issued_at) < ledger.began(ctx)
+
+    def _never_told(
+        self, ctx: Context, message: Message, command: ActionCommand, why: Failure
+    ) -> None:
+        """Not called, and unknown for good: the same to whoever asks again."""
+        headers = headers_of(message.record.headers)
+        self._finish(ctx, command, encode(self._answers.failed(command, why)), headers)
 
     def stage(self, ctx: Context, call: Call) -> None:
         """Note the call as started; it begins once that is committed."""
@@ -167,7 +200,7 @@ class External:
             ctx.after_commit(functools.partial(self._work.not_begun, call))
             return None
         why = self._reach.refusal(call.target)
-        if ctx.now >= command.expires_at:
+        if min(ctx.now, self._clock()) >= command.expires_at:
             late = "the command waited too long for a place; nothing was called"
             why = Failure("transient", "EXPIRED", late)
         if why is None:
@@ -240,7 +273,8 @@ class External:
         if stricter(command, tool) == "external":
             entry = ledger.find(ctx, command.action_id, command.attempt)
             if entry is None:
-                self._bar(ctx, command)  # it never began; now it never will
+                if not self._untold(ctx, command):
+                    self._bar(ctx, command)  # it never began; now it never will
             elif entry.result is not None and _told(entry.result):
                 return reply(ctx, command, entry.result.encode(), headers)
             elif entry.state == "started" and self._anothers(ctx, entry):
@@ -316,6 +350,9 @@ class External:
             entry = ledger.find(ctx, command.action_id, command.attempt)
             if entry is not None and entry.result is not None:
                 return reply(ctx, command, entry.result.encode(), headers)
+            if entry is None and call is None and self._untold(ctx, command):
+                forgotten = encode(self._answers.failed(command, _FORGOTTEN))
+                return self._finish(ctx, command, forgotten, headers)
             if entry is None:
                 self._bar(ctx, command)
             if entry is None or entry.state == "barred":
@@ -358,6 +395,9 @@ class External:
                 self._settle(ctx, key, entry)
             else:
                 ctx.set_timer(max(ctx.now, ledger.foreign_due(entry)), ledger.SETTLE + key)
+        for call in self._work.left_over(ctx.partition):
+            if ctx.get(ledger.OPEN + ledger.attempt_key(*call.ident)) is None:  # settled elsewhere
+                ctx.after_commit(functools.partial(self._work.forget, call))
 
     def settle_timer(self, ctx: Context, key: bytes) -> None:
         """A call of another owner is over by now."""

@@ -5,6 +5,9 @@ Open: ``o/<run>/<n>/<attempt>``, written before the call begins (state ``started
 never began and never will; ``absent``: it began, and the tool's query says it did not happen. So taking over a partition looks at the open ones alone. Closed entries are
 deleted one day after the commands topic has forgotten the command: until then a command that
 turns up again finds its answer here.
+
+What the ledger has no entry of never began - unless it is older than the ledger: than what is
+kept, or than `BEGAN`, which stands there only if all before was lost.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ OPEN = b"o/"
 CLOSED = b"l/"
 PROGRESS = b"p/"
 """What an attempt has saved, while it runs: for whoever makes the same attempt after a crash."""
+BEGAN = b"b/"
+"""When the ledger began anew, if it was lost."""
 CLEAN = b"c"
 """Timer: delete a closed entry."""
 SETTLE = b"s"
@@ -35,7 +40,7 @@ SETTLE = b"s"
 class LedgerEntry(Struct, omit_defaults=True, kw_only=True):
     """One attempt of an external action."""
 
-    state: Annotated[str, doc("started, finished, barred, absent or progress")]
+    state: Annotated[str, doc("started, finished, barred, absent, progress or begun")]
     owner: Annotated[str, doc("instance id of the worker that wrote it")]
     target: Annotated[str, doc("the tool")]
     at: Annotated[int, doc("ms; when it started, ended or was barred")]
@@ -110,11 +115,26 @@ def unsave(ctx: Context, action_id: str, attempt: int) -> None:
         ctx.delete(key)
 
 
+def begin_anew(ctx: Context, owner: str) -> None:
+    """Nothing is known of what was made until now."""
+    ctx.put(BEGAN, LedgerEntry(state="begun", owner=owner, target="", at=ctx.now))
+
+
+def began(ctx: Context) -> int:
+    """ms: what was sent before it may have been made, and have no entry here (any more)."""
+    entry: LedgerEntry | None = ctx.get(BEGAN)
+    return max(0 if entry is None else entry.at, ctx.now - KEEP_MS)
+
+
 def clean(ctx: Context, key: bytes) -> None:
-    """The timer of a closed entry; one closed again since has a later timer."""
+    """The timer of a closed entry, or of saved progress. One written again since has its time anew."""
     entry: LedgerEntry | None = ctx.get(key)
-    if entry is not None and entry.at + KEEP_MS <= ctx.now:
+    if entry is None:
+        return
+    if entry.at + KEEP_MS <= ctx.now:
         ctx.delete(key)
+    else:
+        ctx.set_timer(entry.at + KEEP_MS, CLEAN + key)
 
 
 def foreign_due(entry: LedgerEntry) -> int:

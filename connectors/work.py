@@ -20,6 +20,7 @@ from .call import ADMITTED, ENDED, QUEUED, RUNNING, Call, Caller, GivenUp, Progr
 from .errors import Failure
 from .executor import Executor
 from .gate import Gate
+from .ledger import FOREIGN_GRACE_MS
 from .waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,29 @@ class Work:
         self.monotonic = monotonic
 
     def under_way(self, ident: tuple[str, int]) -> bool:
-        """It waits, runs, or a thread of it still does."""
-        return ident in self.calls or ident in self._threads
+        """It waits, runs, or a thread of it still does; or its end is about to be committed. One
+        that ended after its partition was lost is over: its end reached nobody."""
+        call = self.calls.get(ident)
+        if call is not None and (call.phase < ENDED or call.assignment.alive):
+            return True
+        return ident in self._threads
+
+    def left_over(self, partition: int | None = None) -> list[Call]:
+        """Calls that ended after their partition (this one, or any) was lost."""
+        return [
+            call
+            for call in list(self.calls.values())
+            if call.phase == ENDED
+            and not call.assignment.alive
+            and partition in (None, call.assignment.partition)
+        ]
+
+    def _prune(self) -> None:
+        """Forget those left over that another owner has settled by now."""
+        now = self.monotonic()
+        for call in self.left_over():
+            if now > call.over + call.command.timeout_seconds + FOREIGN_GRACE_MS / 1000:
+                self.forget(call)
 
     @property
     def threads(self) -> int:
@@ -159,7 +181,7 @@ class Work:
         if call.effect != "external":
             return self._deliver(call)
         with self.lock:
-            call.phase = ENDED
+            call.phase, call.over = ENDED, self.monotonic()
             assignment = call.assignment
         assignment.post(self._ended(call))
         return None
@@ -281,6 +303,7 @@ class Work:
 
     def revoke(self, assignment: Assignment) -> None:
         """Start nothing more for it."""
+        self._prune()
         for call in list(self.calls.values()):
             with self.lock:
                 if call.assignment is not assignment or call.phase >= RUNNING:

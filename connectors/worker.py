@@ -50,6 +50,9 @@ from .work import Work
 
 log = logging.getLogger(__name__)
 
+AGAIN_SECONDS = 30.0
+"""After these the end of a call, or a timer, that could not be taken is taken again."""
+
 _decode = msgspec.json.Decoder(ActionCommand).decode
 
 
@@ -119,6 +122,7 @@ class WorkerProcessor:
     ) -> None:
         self._spans = spans
         self._me = settings.instance_id
+        self._clock = clock
         self.name = f"worker.{queue}"
         self.sources: tuple[str, ...] = (topics.commands(queue),)
         self.changelog = topics.changelog(self.name)
@@ -223,7 +227,9 @@ class WorkerProcessor:
             why = Failure("unavailable", "NO_SUCH_TOOL", text)
             self._refuse(ctx, message, in_honesty(made_before, why))
             return
-        if ctx.now >= command.expires_at:
+        if (
+            min(ctx.now, self._clock()) >= command.expires_at
+        ):  # a clock that ran ahead stays in `now`
             text = "the command came too late; nothing was called"
             why = Failure("transient", "EXPIRED", text)
             self._refuse(ctx, message, in_honesty(made_before, why))
@@ -292,6 +298,8 @@ class WorkerProcessor:
         if not self._announced:
             self._announced = True
             self._announce()
+        if ctx.assignment.began_anew:
+            ledger.begin_anew(ctx, self._me)
         self._external.take_over(ctx)
 
     def _announce(self) -> None:
@@ -317,11 +325,22 @@ class WorkerProcessor:
         self._work.revoke(assignment)
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+        self,
+        ctx: Context,
+        message: Message | None,
+        timer: bytes | None,
+        error: Exception,
+        event: Any = None,
     ) -> None:
-        """A bug of ours: the record goes to the dead letters, the run gets an answer."""
+        """A bug of ours: the record goes to the dead letters, the run gets an answer. What is no
+        record is taken again later: nobody else knows how a call ended."""
         if message is None:
-            log.error("timer %r or the end of a call could not be taken", timer, exc_info=error)
+            what = type(event).__name__ if timer is None else repr(timer)
+            log.error("%s could not be taken", what, exc_info=error)
+            if timer is not None:
+                ctx.set_timer(ctx.now + int(AGAIN_SECONDS * 1000), timer)
+            elif event is not None:
+                ctx.after_commit(functools.partial(self._later, ctx.assignment, event))
             return
         command: ActionCommand = message.body
         log.error(
@@ -334,6 +353,13 @@ class WorkerProcessor:
         ctx.dead_letter(message.record, "worker_error", describe(error))
         if command.verb == "call":
             self._refuse(ctx, message, Failure("internal", "worker_error", describe(error)))
+
+    def _later(self, assignment: Assignment, event: Any) -> None:
+        async def post() -> None:
+            await asyncio.sleep(AGAIN_SECONDS)
+            assignment.post(event)
+
+        self._executor.spawn(post)
 
     def global_record(self, record: Record) -> None:
         if record.topic == topics.BREAKERS:

@@ -18,6 +18,8 @@ from .roles import tool_paths
 from .supervisor import Supervisor, free_port, note, strike
 
 ANNOUNCE_SECONDS = 30.0
+BROKER_AGAIN_SECONDS = 5.0
+"""Between two tries to start a Kafka that has died."""
 
 
 class Stopped(Exception):
@@ -55,6 +57,7 @@ class Deployment:
         self._page_as = page_as
         self.url: str | None = None
         self.broker: Any = None
+        self._broker_again_at = 0.0
         self.supervisor: Supervisor | None = None
         self._noted: dict[str, Any] | None = None
 
@@ -150,10 +153,18 @@ class Deployment:
             client.catalog(f"agent/{agent.name}", agent)
 
     def check(self) -> None:
-        """Notice a dead broker; roles are looked after by the supervisor."""
-        if self.broker is not None and not self.broker.alive():
-            say("perdure up: the embedded Kafka has died; it starts again")
+        """Notice a dead broker; roles are looked after by the supervisor. It is never given up: the
+        roles wait for it, and what keeps it from starting (a full disk, a taken port) may pass."""
+        if self.broker is None or self.broker.alive() or time.monotonic() < self._broker_again_at:
+            return
+        from perdure.streams.cluster.errors import ClusterError
+
+        say("perdure up: the embedded Kafka has died; it starts again")
+        try:
             self.broker.start()
+        except (ClusterError, OSError) as error:
+            self._broker_again_at = time.monotonic() + BROKER_AGAIN_SECONDS
+            say(f"perdure up: {error}\nperdure up: tried again in {BROKER_AGAIN_SECONDS:g} s")
 
     def look(self) -> None:
         """One look at everything that may have died."""

@@ -155,9 +155,11 @@ class EmbeddedKafka:
         self._data.note(kafka=jars.KAFKA_VERSION, cluster_id=cluster_id)
 
     def _launch(self, java: Path, classes: str, timeout: float) -> None:
-        """A port found free can be gone when Kafka binds it: then the next one is tried."""
+        """A port found free can be gone when Kafka binds it: then the next one is tried. But not by
+        a broker that is started again: its clients know the port it had."""
+        kept = self._port
         for last in (False, False, True):
-            port = ports.choose(self._wanted_port if self._port is None else self._port)
+            port = ports.choose(self._wanted_port if kept is None else kept)
             self._write_settings(port, "logs")
             self._log_start = _size(self._data.file("broker.log"))
             command = [str(java), *server.JVM, *self._logging()]
@@ -171,7 +173,7 @@ class EmbeddedKafka:
                 if "failed to bind" not in str(error):
                     raise
                 self._reap()
-                if last or port == self._wanted_port:
+                if last or port in (self._wanted_port, kept):
                     raise ports.taken(port) from error
                 self._port = None
 

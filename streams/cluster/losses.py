@@ -3,7 +3,8 @@
 A partition whose inputs or state are gone stops and names what is lost. Accepting the loss
 commits, with all members of the group stopped, an offset without our note: the log's start for
 an input, the same offsets for a lost changelog. An offset without a note is an operator's, and
-is taken as it is; so it accepts this loss and no later one. (Kafka's own
+is taken as it is; so it accepts this loss and no later one. Of our note stays which records above
+the offset are finished: they are not handed out again. (Kafka's own
 ``kafka-consumer-groups.sh --reset-offsets`` does the same.)
 
 Where nothing is lost, nothing is accepted: the log's start would be records that were taken long ago.
@@ -11,6 +12,7 @@ Where nothing is lost, nothing is accepted: the log's start would be records tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,7 +67,10 @@ def accept_loss(
                 f"nothing is lost of {name}: the group {group} goes on at offset {kept}. Give the "
                 "partition that a process has stopped and named"
             )
-    admin.set_offsets(group, [TopicPartition(s.topic, s.partition, s.offset) for s in where])
+    admin.set_offsets(
+        group,
+        [TopicPartition(s.topic, s.partition, s.offset, _finished(s.metadata)) for s in where],
+    )
     return [Accepted(group, s.topic.removeprefix(prefix), s.partition, s.offset) for s in where]
 
 
@@ -78,6 +83,15 @@ def _kept(admin: Admin, group: str, start: TopicPartition) -> int | None:
         return None
     accepted = not found[0].metadata and found[0].offset == start.offset
     return None if accepted else found[0].offset
+
+
+def _finished(note: str | None) -> str:
+    """Of our note beside an offset, the finished records above it, and not whose it is."""
+    try:
+        done = json.loads(note or "{}").get("done")
+    except (ValueError, AttributeError):
+        done = None
+    return json.dumps({"done": done}) if done else ""
 
 
 def _concerned(topic: str, name: str) -> tuple[str, tuple[str, ...], bool]:

@@ -189,8 +189,9 @@ class EngineProcessor:
         self.measures.gone(assignment.partition)
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
-    ) -> None:
+        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception,
+        event: Any = None,
+    ) -> None:  # fmt: skip
         """The run's own processing raised: quarantine it and keep what came for it."""
         if message is None and timer is None:
             self._give_up_fork(ctx, error)

@@ -48,7 +48,9 @@ class OwnedPartition:
         self.paused = False  # too many unfinished records
         self.announced = False  # `Processor.live` has been called
         self.unwritten = False  # its changelog has no entry of ours yet
+        self.began_anew = False
         self.now = 0  # ms; never goes back
+        self.ahead = False  # `now` is far ahead of the clock, and that was said
         self.live_since = 0
         self.offsets: dict[str, InputOffsets] = {}
         self.taken_until: dict[str, int] = {}  # below it a former owner may have taken records
@@ -130,7 +132,7 @@ class OwnedPartition:
         """Of all inputs: a transaction without offsets would be fenced by nothing."""
         return {
             Spot(topic, self.partition): Position(
-                offsets.committed, offsets.note(self._owner, self.unwritten)
+                offsets.committed, offsets.note(self._owner, self.unwritten, self.began_anew)
             )
             for topic, offsets in self.offsets.items()
         }

@@ -43,9 +43,10 @@ from .membership import Membership
 from .ports import End, Kafka
 from .processing import Processing
 from .processor import Processor, Record
+from .refusals import Refusals
 from .settings import RuntimeSettings
 from .store import OFFSETS_KEY, Stores
-from .work import Work, is_same
+from .work import Work
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +73,6 @@ class Cycle:
         self._wake = threading.Event()
         self._stopping = False
         self._aborted_in_a_row = 0
-        self._suspect: object = None
-        self._refused = 0
         self._plain_commit_at = 0.0
         self._counts: dict[str, int] = {}
         self._committed_at = 0
@@ -98,6 +97,7 @@ class Cycle:
         )
         self._members.settle = self._settle
         self._processing = Processing(processor, settings, clock, self._members.corrupt)
+        self._refusals = Refusals(self._processing, clock.monotonic, self._control)
         self._globals = GlobalTopics(
             started.global_counts,
             self._admin,
@@ -265,7 +265,7 @@ class Cycle:
                     offsets.rewind()
         self._aborted_in_a_row += 1
         if not isinstance(reason, GroupFenced):
-            self._isolate(work, str(reason))
+            self._refusals.aborted(work, reason, self._aborted_in_a_row)
         self._count({"aborts": 1})
         log.warning(
             "%s: transaction aborted, %d inputs are taken again: %s",
@@ -274,21 +274,22 @@ class Cycle:
             reason,
         )
         if self._aborted_in_a_row > 1:  # the first is most often a rebalance: no need to wait
-            self._clock.wait(threading.Event(), min(0.02 * 2**self._aborted_in_a_row, 1.0))
+            self._clock.wait(
+                threading.Event(), min(0.02 * 2 ** min(self._aborted_in_a_row, 6), 1.0)
+            )
 
-    def _isolate(self, work: Work, reason: str) -> None:
-        """An output Kafka refuses (no such topic, too large for it) would abort every batch it
-        is in, for ever. So after two aborts inputs go one by one, and one that is refused
-        three times alone is handed to `Processor.failed`."""
-        processing = self._processing
-        if not processing.one_by_one:
-            processing.one_by_one = self._aborted_in_a_row >= 2
-            self._suspect, self._refused = None, 0
-            return
-        self._refused = self._refused + 1 if is_same(work.first, self._suspect) else 1
-        self._suspect = work.first
-        if self._refused >= 3 and work.first is not None:
-            processing.poison = (work.first, reason)
+    def _control(self, work: Work) -> bool:
+        """A transaction over the same partitions and without the input that was refused."""
+        control = Work()
+        control.staged = {own: None for own in work.touched() if own.alive}
+        if not control.staged:
+            return False
+        try:
+            self._store(control, self._commit(control))
+        except Aborted as e:
+            log.info("%s: Kafka refuses others, too: %s", self._processor.name, e)
+            return False
+        return True
 
     # 4. Store
 

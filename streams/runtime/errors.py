@@ -11,7 +11,8 @@
      ├── OutcomeUnknown      (1) a commit was never answered; only a restore can tell
      └── StoreFailed         (1) the local store can't be read or written (a full disk)
     Aborted                      this cycle is void: drop the overlay, take the batch again
-     └── GroupFenced             ... because the group no longer knows us under this epoch
+     ├── GroupFenced             ... because the group no longer knows us under this epoch
+     └── DoesNotFit              ... because a record is too large for its topic
     Unanswered                   a question to Kafka failed for now; ask again
     StoreCorrupt                 wipe and restore
     StoreBusy                    the store is still held; ask again for a bounded time
@@ -64,6 +65,10 @@ class GroupFenced(Aborted):
     """The broker refused our offsets: unknown member or stale epoch. The consumer rejoins."""
 
 
+class DoesNotFit(Aborted):
+    """Whatever Kafka is at: the same record will be refused again."""
+
+
 class Unanswered(Exception):
     pass
 
@@ -85,4 +90,4 @@ class TooLarge(ValueError):
 
 
 class Undeliverable(Exception):
-    """Handed to `Processor.failed` of an input whose transaction alone was refused repeatedly."""
+    """Handed to `Processor.failed` of an input whose transaction is refused while others are taken."""

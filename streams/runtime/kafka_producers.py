@@ -15,7 +15,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from .errors import Aborted, GroupFenced, OutcomeUnknown, ProducerFenced, RuntimeFault, Unanswered
+from .errors import (
+    Aborted,
+    DoesNotFit,
+    GroupFenced,
+    OutcomeUnknown,
+    ProducerFenced,
+    RuntimeFault,
+    Unanswered,
+)
 from .kafka_consumers import GROUP_FENCE, as_offsets
 from .kafka_settings import ClientSettings
 from .ports import Position, Spot
@@ -42,6 +50,7 @@ class ConfluentTransactionalProducer:
         self._prefix = settings.prefix
         self._patience = patience
         self._undelivered = ""
+        self._does_not_fit = False
         own = settings.transactional_producer(transactional_id)
         self._producer = Producer(own | {"on_delivery": self._on_delivery})
 
@@ -49,12 +58,14 @@ class ConfluentTransactionalProducer:
         """The commit only says that something was not delivered; keep what and why."""
         if error is not None and not self._undelivered:
             self._undelivered = f"; not delivered to {message.topic()}: {error.str()}"
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._does_not_fit = True
 
     def start(self) -> None:
         self._call("init_transactions", self._producer.init_transactions)
 
     def begin(self) -> None:
-        self._undelivered = ""
+        self._undelivered, self._does_not_fit = "", False
         try:
             self._producer.begin_transaction()
         except KafkaException as e:
@@ -125,6 +136,8 @@ class ConfluentTransactionalProducer:
             return GroupFenced(text)
         if what == "abort":
             return RuntimeFault(text)
+        if self._does_not_fit or error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return DoesNotFit(text + self._undelivered)
         return Aborted(text + self._undelivered)
 
 

@@ -22,6 +22,7 @@ class OffsetNote(msgspec.Struct, omit_defaults=True):
     id: str = ""  # the owner's transactional id: a new owner can abort what it left open
     done: str = ""  # finished records above the offset
     new: bool = False  # nothing of this partition has been committed yet, so nothing can be lost
+    anew: bool = False  # ... but by those whose state was lost
 
 
 _decode_note = msgspec.json.Decoder(OffsetNote).decode
@@ -140,8 +141,8 @@ class InputOffsets:
                 bits |= 1 << (offset - base - 1)
         return pack_done(base, bits) if bits else ""
 
-    def note(self, owner: str, new: bool = False) -> str:
-        return _encode_note(OffsetNote(owner, self.done(), new)).decode()
+    def note(self, owner: str, new: bool = False, anew: bool = False) -> str:
+        return _encode_note(OffsetNote(owner, self.done(), new, new and anew)).decode()
 
     def settle(self) -> None:
         """The cycle is committed."""

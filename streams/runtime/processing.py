@@ -26,6 +26,9 @@ from .work import Work, is_same
 
 log = logging.getLogger(__name__)
 
+FAR_AHEAD_MS = 10_000
+"""Of a partition's time before its machine's clock: more than clocks that are looked after differ."""
+
 
 class Processing:
     """Takes the inputs of live partitions through the processor, into a `Work`."""
@@ -53,7 +56,10 @@ class Processing:
         deadline = self._clock.monotonic() + self._settings.max_processing_ms / 1000
         now = self._clock.now_ms()
         for own in (*owned[first:], *owned[:first]):
-            own.now = max(own.now, now)
+            if now >= own.now:
+                own.now = now
+            elif not own.ahead and own.now - now > FAR_AHEAD_MS:
+                self._stands_still(own, now)
             own.notice_finished()
             try:
                 if not own.announced:
@@ -69,9 +75,22 @@ class Processing:
                 self._corrupt(own, e)
                 raise Aborted(f"the store of partition {own.partition} is corrupt") from e
 
-    def _refuse_poison(self, source: Any) -> None:
+    def _stands_still(self, own: OwnedPartition, now: int) -> None:
+        """Its time never goes back: after a clock that ran ahead it waits for the right ones."""
+        own.ahead = True
+        log.error(
+            "%s: the time of partition %d is %d s ahead of this machine's clock: a clock was ahead when it "
+            "was last written, or this one is behind. Until the clock has caught up its timers (time-outs, "
+            "retries, expiries) do not fire; check the clocks (NTP) of all machines that run Perdure",
+            self._processor.name,
+            own.partition,
+            (own.now - now) // 1000,
+        )
+
+    def _refuse_poison(self, source: Any, work: Work) -> None:
         if self.poison is not None and is_same(self.poison[0], source):
             reason, self.poison = self.poison[1], None
+            work.replaced = True
             raise Undeliverable(reason)
 
     def _full(self, work: Work, deadline: float) -> bool:
@@ -89,7 +108,8 @@ class Processing:
                 return
             work.of(own).events.append(event)
             work.take(event)
-            self._attempt(own, work, event, partial(_completed, self._processor, event), None)
+            took = partial(_completed, self._processor, event)
+            self._attempt(own, work, event, took, None, event)
 
     def _take_records(self, own: OwnedPartition, work: Work, deadline: float) -> None:
         pending = own.pending
@@ -135,7 +155,7 @@ class Processing:
                     savepoint.merge(work)
                     return
             if self.poison is not None:
-                self._refuse_poison(came_from)
+                self._refuse_poison(came_from, work)
             processor.process(savepoint, message)
             savepoint.merge(work)
         except (Undecodable, Misrouted) as e:
@@ -186,18 +206,19 @@ class Processing:
         source: Any,
         call: Callable[[Context], None],
         timer: tuple[int, bytes] | None,
+        event: Any = None,
     ) -> None:
         savepoint = Savepoint(own, self._processor.encode, None)
         if timer is not None:
             savepoint.cancel_timer(*timer)
         try:
-            self._refuse_poison(source)
+            self._refuse_poison(source, work)
             call(savepoint)
             savepoint.merge(work)
         except NOT_THE_INPUTS:
             raise
         except Exception as e:
-            self._failed(own, work, e, None, None, timer)
+            self._failed(own, work, e, None, None, timer, event)
 
     def _failed(
         self,
@@ -207,6 +228,7 @@ class Processing:
         record: Record | None,
         message: Message | None,
         timer: tuple[int, bytes] | None,
+        event: Any = None,
     ) -> None:
         """The savepoint is discarded; the processor says in a new one what becomes of the input."""
         work.count("failed")
@@ -227,7 +249,7 @@ class Processing:
                 work.count("dead")
             else:
                 self._processor.failed(
-                    savepoint, message, None if timer is None else timer[1], error
+                    savepoint, message, None if timer is None else timer[1], error, event
                 )
             savepoint.merge(work)
         except NOT_THE_INPUTS:

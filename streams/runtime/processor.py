@@ -71,6 +71,8 @@ class Assignment(Protocol):
     """One ownership of one partition: made at assign, dead at revoke or loss, never revived."""
 
     partition: int
+    began_anew: bool
+    """Its state was lost, and a person has said to go on without it. True in the first ownership since."""
 
     @property
     def alive(self) -> bool:
@@ -185,9 +187,17 @@ class Processor(Protocol):
         """The partition is being given up: start nothing more for it."""
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+        self,
+        ctx: Context,
+        message: Message | None,
+        timer: bytes | None,
+        error: Exception,
+        event: Any = None,
     ) -> None:
-        """A call above raised and its savepoint was discarded: quarantine, park, or dead-letter."""
+        """A call above raised and its savepoint was discarded: quarantine, park, or dead-letter.
+
+        Given is what it was called with: a message, a timer's key, a posted event, or none in `live`.
+        """
 
     def global_record(self, record: Record) -> None:
         """A record of a global topic; value None deletes its key."""

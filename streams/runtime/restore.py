@@ -34,6 +34,8 @@ SLICE_RECORDS = 5_000
 _BUSY_PATIENCE = 10.0  # s a store may still be held by the former assignment's iterators
 _ASK_AGAIN = 0.05
 _ABORT_AGAIN = 5.0
+CLOCKS_DIFFER_MS = 600_000
+"""A store written this much later than now says nothing of its age."""
 _HANGS = 60.0
 """Past every transaction's own time-out: what stands in the way now is the broker's mistake."""
 
@@ -196,6 +198,11 @@ class Restoration:
             return (
                 f"it was last written {age // 3_600_000} hours ago: deletions may have been missed"
             )
+        if age < -CLOCKS_DIFFER_MS:
+            return (
+                f"it was last written {-age // 60_000} minutes from now, by a clock that was ahead: how "
+                "old it is can't be told, so deletions may have been missed"
+            )
         return None
 
     # (c)
@@ -243,13 +250,16 @@ class Restoration:
                 "topic_prefix: set the old count, or start a new topic_prefix and let this one run dry"
             )
         self.store.write({}, self._meta())
+        notes = {spot.topic: read_note(at.metadata) for spot, at in self._committed.items()}
         self.own.unwritten = stored is None
+        # An operator's offsets and no state (see `_refuse_lost_state`); or the same, and an owner
+        # that died before it wrote any.
+        self.own.began_anew = stored is None and any(not n.id or n.anew for n in notes.values())
         self.own.now = stored.now if stored is not None else 0
         self.own.topic_ids = {t: self._ids[t] for t in self.own.topics}
         for topic in self.own.topics:
             self.starts[topic] = self._start_of(topic, stored)
-            before = self._committed.get(Spot(topic, self.own.partition))
-            if before is not None and read_note(before.metadata).id:
+            if topic in notes and (notes[topic].id or self.own.began_anew):
                 self.own.taken_until[topic] = self._ends[Spot(topic, self.own.partition)]
         self._enter("ready")
         self.ready = True

@@ -28,7 +28,7 @@ class Work:
     """What one cycle took and staged."""
 
     __slots__ = (
-        "actions", "buried", "counts", "first", "inputs", "outputs", "size", "staged", "taken",
+        "actions", "buried", "counts", "first", "inputs", "outputs", "replaced", "size", "staged", "taken",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class Work:
         self.size = 0
         self.inputs = 0
         self.first: Any = None  # the first input taken
+        self.replaced = False  # poison was set aside: what is staged is not what it led to
         self.counts: dict[str, int] = {}
         self.buried: dict[str, int] = {}  # dead letters by reason
 

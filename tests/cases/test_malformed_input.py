@@ -182,7 +182,9 @@ def test_m03_a_deep_task_is_rejected(deployment: Deployment) -> None:
     )[-1]
     assert letter.header("reason") == "too_deep"
     assert len(letter.header("detail")) < 200
-    shown = deployment.cli("show", "m03")  # looks for the task on its topic and among the dead letters
+    shown = deployment.cli(
+        "show", "m03"
+    )  # looks for the task on its topic and among the dead letters
     assert shown.returncode == 1
     assert "m03 never became a run: nested deeper than 100" in shown.stderr
     assert "Traceback" not in shown.stderr

@@ -76,3 +76,40 @@ def test_a_cancelled_call_may_have_been_made_before(world: Make) -> None:
     w.take(command(effect="idempotent"))
     w.take(command(effect="idempotent", verb="cancel"))
     assert [each["status"] for each in w.results()] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "calls"), [(False, "succeeded", 1), (True, "unknown", 0)]
+)
+@pytest.mark.parametrize("was", ["idempotent", "read_only"])
+def test_a_tool_that_became_external_is_not_called_again_blindly(
+    world: Make, was: str, before: bool, status: str, calls: int
+) -> None:
+    """The former process called it without a note in the ledger."""
+    made: list[int] = []
+
+    @tool("t", effect="external", approval="never")
+    async def pay() -> str:
+        made.append(1)
+        return "paid"
+
+    w = world(pay)
+    w.taken_before = before
+    asked = command(effect=was)
+    assert w.answer(asked)["status"] == status
+    w.take(asked)  # the engine's copy, once more
+    assert w.results()[-1]["status"] == status
+    assert len(made) == calls
+    assert w.ledger() == {"l/r/1/1": "finished"}
+
+
+def test_an_external_command_that_waited_is_called(world: Make) -> None:
+    """The ledger has no entry of it: no process before has begun it."""
+
+    @tool("t", effect="external", approval="never")
+    async def pay() -> str:
+        return "paid"
+
+    w = world(pay)
+    w.taken_before = True
+    assert w.answer(command(effect="external"))["status"] == "succeeded"

@@ -120,6 +120,33 @@ def test_ledger_is_cleaned_a_day_after_the_commands_topic(world: Make) -> None:
     assert w.ledger() == {}
 
 
+def test_progress_saved_again_is_cleaned_too(world: Make) -> None:
+    """The attempt crashed after it, and the next one saved nothing."""
+
+    @tool("t", effect="idempotent")
+    async def act(context: ToolContext) -> None:
+        await context.save_progress(1)
+        await gate.wait()
+        await context.save_progress(2)
+        await asyncio.Event().wait()
+
+    gate = asyncio.Event()
+    w = world(act)
+    w.take(command(effect="idempotent", timeout_seconds=1_000.0))
+    w.until(lambda: w.ledger() == {"p/r/1/1": "progress"})
+    w.now += 60_000
+    w.executor.spawn(lambda: _set(gate))
+    w.until(lambda: [v.result for v in w.store.values()] == ["2"])
+    w.fire(1_000_000 + 8 * topics.DAY_MS)
+    assert w.ledger() == {"p/r/1/1": "progress"}
+    w.fire(w.now + 60_000)
+    assert (w.ledger(), w.timers) == ({}, {})
+
+
+async def _set(gate: asyncio.Event) -> None:
+    gate.set()
+
+
 def test_a_command_that_is_none_is_dead_lettered(world: Make) -> None:
     w = world(double)
     for raw, reason in (

@@ -34,6 +34,7 @@ class FakeAssignment:
     def __init__(self, partition: int = 0) -> None:
         self.partition = partition
         self.alive = True
+        self.began_anew = False
         self.events: deque[Any] = deque()
         self.in_flight = 0
 
@@ -84,7 +85,7 @@ class FakeContext:
         self._world = world
         self.partition = 0
         self.partitions = 1
-        self.now = world.now
+        self.now = world.now + world.ahead
         self.assignment = world.assignment
         self.staged: dict[bytes, Any] = {}
         self.sent: list[tuple[str, bytes | None, bytes | None, Headers]] = []
@@ -163,6 +164,7 @@ class World:
         self.committed: list[tuple[str, bytes | None, bytes | None, Headers]] = []
         self.dead: list[tuple[Record, str, str]] = []
         self.now = 1_000_000
+        self.ahead = 0  # ms; of the partition's time before the clock
         self.taken_before = False  # a former owner may have taken what comes
         self.worker = WorkerProcessor(
             "tools",

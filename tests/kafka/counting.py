@@ -67,7 +67,12 @@ class Counting:
         pass
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+        self,
+        ctx: Context,
+        message: Message | None,
+        timer: bytes | None,
+        error: Exception,
+        event: Any = None,
     ) -> None:
         if message is not None:
             ctx.dead_letter(message.record, "failed", type(error).__name__)

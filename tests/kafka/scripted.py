@@ -66,7 +66,12 @@ class Scripted(Counting):
         self._do("revoked", assignment)
 
     def failed(
-        self, ctx: Context, message: Message | None, timer: bytes | None, error: Exception
+        self,
+        ctx: Context,
+        message: Message | None,
+        timer: bytes | None,
+        error: Exception,
+        event: Any = None,
     ) -> None:
         self.failures.append((message, timer, error))
         self._do("failed", ctx, message, timer, error)

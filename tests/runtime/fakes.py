@@ -59,6 +59,7 @@ class FakeKafka:
         self.sent: list[tuple[Any, ...]] = []
         self.fenced: list[str] = []
         self.refused: set[str] = set()  # topics nothing can be sent to
+        self.refusal: type[Aborted] = Aborted
         self._reading: dict[Spot, int] = {}
         self._open: list[tuple[Any, ...]] = []
         self._open_positions: dict[Spot, Position] = {}
@@ -140,7 +141,7 @@ class _Producer:
     ) -> None:  # fmt: skip
         self._kafka._call("send", topic, key)
         if topic in self._kafka.refused:
-            raise Aborted(f"not delivered to {topic}")
+            raise self._kafka.refusal(f"not delivered to {topic}")
         self._kafka._open.append((topic, key, value, partition))
         if topic == self._kafka.changelog:
             self._kafka.log.append(Record(topic, 0, len(self._kafka.log), 0, key, value))

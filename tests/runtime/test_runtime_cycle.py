@@ -10,6 +10,7 @@ import pytest
 from perdure.streams.runtime.cycle import Cycle
 from perdure.streams.runtime.errors import (
     Aborted,
+    DoesNotFit,
     GroupFenced,
     OutcomeUnknown,
     ProducerFenced,
@@ -20,6 +21,7 @@ from perdure.streams.runtime.health import Health
 from perdure.streams.runtime.memory import MemoryStores
 from perdure.streams.runtime.ports import End, Position, Spot
 from perdure.streams.runtime.processor import Context, Hold, Message, Record
+from perdure.streams.runtime.refusals import PATIENCE
 from perdure.streams.runtime.settings import RuntimeSettings
 from perdure.streams.runtime.store import REBUILDING_KEY
 
@@ -314,6 +316,43 @@ def test_time_never_goes_back(tmp_path: Path) -> None:
     assert nows == sorted(nows)
 
 
+def test_a_time_far_ahead_of_the_clock_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, process=count).live()
+    world.clock.ms += 3_600_000
+    world.put(b"{}")
+    world.step()
+    assert "ahead of this machine's clock" not in caplog.text
+    world.clock.ms -= 3_600_000
+    for _ in range(3):
+        world.step()
+    assert caplog.text.count("3599 s ahead of this machine's clock") == 1
+    world.start()
+    for _ in range(10):
+        world.step()
+    assert caplog.text.count("ahead of this machine's clock") == 2  # by the new owner, too
+
+
+@pytest.mark.parametrize(("ahead", "dropped"), [(30 * 86_400_000, True), (300_000, False)])
+def test_a_store_written_by_a_clock_far_ahead_is_made_anew(
+    ahead: int, dropped: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its age can't be told, so deletions may be gone from the changelog."""
+    world = World(tmp_path, process=count).live()
+    world.clock.ms += ahead
+    world.put(b"{}")
+    world.step()
+    world.clock.ms -= ahead
+    world.stores.open(0).write({b"deleted": b"1"}, world.stores.open(0).meta())
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.start()
+    world.live()
+    assert (world.stored(b"deleted") is None) is dropped
+    assert ("by a clock that was ahead" in caplog.text) is dropped
+    assert world.stored(b"n") == b"1"
+
+
 def test_the_last_resort_keeps_the_partition_going(tmp_path: Path) -> None:
     def fails(*_: Any) -> None:
         raise ValueError
@@ -348,15 +387,96 @@ def test_an_input_whose_output_kafka_refuses_fails_alone(source: str, tmp_path: 
     bad = {"record": b'{"bad": 1}', "event": b"{}", "timer": b'{"timer": 1}'}[source]
     world.put(b"{}", b"{}", bad, b"{}")
     world.kafka.coming += [End("left", 0, 1_000), End("forwarded", 0, 1_000)]
-    for _ in range(15):
+    began = world.clock.monotonic()
+    for _ in range(100):
         world.step()
+        if world.processor.failures:
+            break
     assert [type(error) for *_, error in world.processor.failures] == [Undeliverable]
+    assert PATIENCE <= world.clock.monotonic() - began < PATIENCE + 10
+    for _ in range(10):
+        world.step()
+    assert len(world.processor.failures) == 1
     assert world.stored(b"n") == (b"4" if source == "event" else b"3")
     assert world.kafka.positions[INPUT].offset >= 4
     world.kafka.calls.clear()
     world.put(b"{}", b"{}", at=1_000)
     world.step()
     assert world.kafka.names().count("commit") == 1  # in batches again
+
+
+def bad_or_count(self: Scripted, ctx: Context, message: Message) -> None:
+    if message.body.get("bad"):
+        ctx.send("sick", None, b"x")
+    else:
+        count(self, ctx, message)
+
+
+def test_a_record_too_large_for_its_topic_is_found_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, process=bad_or_count).live()
+    world.kafka.refused, world.kafka.refusal = {"sick"}, DoesNotFit
+    world.put(b"{}", b'{"bad": 1}', b"{}")
+    began = world.clock.monotonic()
+    for _ in range(10):
+        world.step()
+    assert [type(error) for *_, error in world.processor.failures] == [Undeliverable]
+    assert world.clock.monotonic() - began < 10
+    assert world.stored(b"n") == b"2"
+
+
+@pytest.mark.parametrize("source", ["record", "event"])
+@pytest.mark.parametrize("aborts", [3, 6, 20, 1_100])
+def test_a_fault_of_kafka_of_any_length_is_no_inputs(
+    aborts: int, source: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, process=count, completed=lambda self, ctx, e: ctx.put(b"e", 1)).live()
+    world.put(b"{}", b"{}")
+    if source == "event":
+        world.processor.lives[0].post("e")
+    for _ in range(aborts):
+        world.kafka.refused = {Scripted.changelog}
+        world.step()
+    world.kafka.refused.clear()
+    for _ in range(5):
+        world.step()
+    assert world.processor.failures == []
+    assert world.stored(b"n") == b"2"
+    assert world.kafka.positions[INPUT].offset == 2
+
+
+def test_a_topic_that_is_sick_for_some_seconds_is_waited_for(tmp_path: Path) -> None:
+    """The rest of Kafka takes everything meanwhile: a new leader is being elected."""
+    world = World(tmp_path, process=bad_or_count).live()
+    world.kafka.refused = {"sick"}
+    world.put(b"{}", b'{"bad": 1}', b"{}")
+    began = world.clock.monotonic()
+    while world.clock.monotonic() < began + 30:
+        world.step()
+    world.kafka.refused.clear()
+    for _ in range(5):
+        world.step()
+    assert world.processor.failures == []
+    assert world.stored(b"n") == b"2"
+    assert [topic for topic, *_ in world.kafka.sent].count("sick") == 1
+
+
+def test_what_stands_in_for_poison_and_is_refused_too_clears_the_input(tmp_path: Path) -> None:
+    def failed(self: Scripted, ctx: Context, *_: Any) -> None:
+        ctx.send("sick, too", None, b"x")
+
+    world = World(tmp_path, process=bad_or_count, failed=failed).live()
+    world.kafka.refused = {"sick", "sick, too"}
+    world.put(b'{"bad": 1}', b"{}")
+    for _ in range(200):
+        world.step()
+        if world.processor.failures:
+            break
+    world.kafka.refused.clear()
+    for _ in range(5):
+        world.step()
+    assert len(world.processor.failures) == 1
+    sent = [topic for topic, *_ in world.kafka.sent]
+    assert (sent.count("sick"), sent.count("sick, too")) == (1, 0)
 
 
 def test_timers_that_were_all_cancelled_are_forgotten(tmp_path: Path) -> None:
@@ -381,7 +501,14 @@ def test_timers_that_were_all_cancelled_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -> None:
-    world = World(tmp_path, process=count).live()
+    before_us: list[bool] = []
+
+    def noting(self: Scripted, ctx: Context, message: Message) -> None:
+        before_us.append(ctx.taken_before)
+        count(self, ctx, message)
+
+    world = World(tmp_path, process=noting).live()
+    assert not world.processor.lives[-1].began_anew
     world.put(b"{}")
     world.step()
     world.kafka.committed_offsets = dict(world.kafka.positions)
@@ -397,11 +524,23 @@ def test_inputs_that_were_read_and_no_state_stop_the_partition(tmp_path: Path) -
     world.kafka.committed_offsets = {
         spot: Position(at.offset) for spot, at in world.kafka.positions.items()
     }
+    world.kafka.faults["begin"] = ProducerFenced("killed before its first transaction")
+    world.start()
+    with pytest.raises(ProducerFenced):
+        world.live()
+    assert world.processor.lives[-1].began_anew
+    world.kafka.committed_offsets = dict(world.kafka.positions)
     world.start()
     world.live()
+    assert world.processor.lives[-1].began_anew
     world.put(b"{}", at=1)
     world.step()
     assert world.stored(b"n") == b"1"
+    assert before_us == [False, True]
+    world.kafka.committed_offsets = dict(world.kafka.positions)
+    world.start()
+    world.live()
+    assert not world.processor.lives[-1].began_anew
 
 
 def test_a_rebuild_that_was_not_finished_stops_the_partition(tmp_path: Path) -> None:

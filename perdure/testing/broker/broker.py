@@ -65,6 +65,8 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.transactions = Transactions(self)
         self.is_down = False
+        self.sick: set[str] = set()
+        """Topics with too few replicas: what a processor sends there is not taken."""
         self.version = 0  # raised by whatever a poll could tell
         self._groups: dict[str, Group] = {}
         self._processes: dict[str, Process] = {}

@@ -14,3 +14,7 @@ class BrokerDown(Exception):
 
 class Refused(Exception):
     """The broker does not take a record: no such topic or partition, too large, no key."""
+
+
+class TooLargeForTopic(Refused):
+    """Whatever the broker is at, it will not take this one."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from perdure.streams.runtime.partitioner import murmur2
 from perdure.streams.runtime.processor import Headers, Record
 
-from .errors import Refused
+from .errors import Refused, TooLargeForTopic
 
 OPEN, COMMITTED, ABORTED, MARKER = range(4)
 
@@ -163,7 +163,7 @@ class Topic:
         if key is None and self.compact:
             raise Refused(f"{self.name}: a compacted topic takes no record without a key")
         if size(key, value, headers) > self.max_bytes:
-            raise Refused(f"{self.name}: the record is larger than {self.max_bytes} bytes")
+            raise TooLargeForTopic(f"{self.name}: the record is larger than {self.max_bytes} bytes")
 
 
 def size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

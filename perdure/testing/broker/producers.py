@@ -8,12 +8,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.streams.runtime.errors import Aborted, GroupFenced, ProducerFenced, Unanswered
+from perdure.streams.runtime.errors import (
+    Aborted,
+    DoesNotFit,
+    GroupFenced,
+    ProducerFenced,
+    Unanswered,
+)
 from perdure.streams.runtime.ports import Position, Spot
 from perdure.streams.runtime.processor import Headers
 
 from .consumers import Membership, refused_offsets
-from .errors import Refused
+from .errors import Refused, TooLargeForTopic
 from .log import size
 from .transactions import Fenced
 
@@ -47,6 +53,7 @@ class SimulatedTransactionalProducer:
         self._known = False  # the coordinator has heard of this transaction
         self._fatal = ""
         self._void = ""  # why it can only be aborted
+        self._does_not_fit = False  # that is why
         self._unsent: list[Sent] = []
         self._delivered: list[tuple[Callable[..., None], int]] = []
 
@@ -66,6 +73,7 @@ class SimulatedTransactionalProducer:
         if self._began:
             raise Aborted(f"begin of {self._id}: a transaction is open")
         self._began, self._known, self._void = True, False, ""
+        self._does_not_fit = False
         self._process.leave("producer.begin")
 
     def send(
@@ -83,7 +91,7 @@ class SimulatedTransactionalProducer:
         if not self._began or self._void:
             raise Aborted(f"send of {self._id}: no transaction to send in: {self._void}")
         if size(key, value, headers) > CLIENT_MAX_BYTES:
-            raise Aborted(f"send of {self._id}: MSG_SIZE_TOO_LARGE to {topic}")
+            raise DoesNotFit(f"send of {self._id}: MSG_SIZE_TOO_LARGE to {topic}")
         timestamp = self._broker.clock.now_ms()
         kept = tuple(headers)
         self._unsent.append(Sent(topic, partition, key, value, kept, timestamp, delivered))
@@ -193,6 +201,8 @@ class SimulatedTransactionalProducer:
             if self._void or self._fatal:
                 return
             try:
+                if sent.topic in broker.sick:
+                    raise Refused(f"{sent.topic}: NOT_ENOUGH_REPLICAS")
                 log = broker.place(sent.topic, sent.partition, sent.key, sent.value, sent.headers)
                 self._known = True
                 offset = broker.transactions.append(
@@ -201,6 +211,7 @@ class SimulatedTransactionalProducer:
                 )  # fmt: skip
             except Refused as e:
                 self._void = f"not delivered to {e}"
+                self._does_not_fit = isinstance(e, TooLargeForTopic)
             except Fenced as e:
                 self._fatal = str(e)
             else:
@@ -227,7 +238,8 @@ class SimulatedTransactionalProducer:
     def _raise_broken(self, what: str) -> None:
         self._raise_fatal(what)
         if self._void:
-            raise Aborted(f"{what} of {self._id}: {self._void}")
+            why = DoesNotFit if self._does_not_fit else Aborted
+            raise why(f"{what} of {self._id}: {self._void}")
 
     def _raise_fatal(self, what: str) -> None:
         if self._fatal:
