@@ -134,10 +134,24 @@ def position(record: Record) -> str:
     return f"{record.topic}-{record.partition}-{record.offset}"
 
 
+def decision_id(approval_id: str, approver: str, decision: str) -> str:
+    """What stands for the id of a decision that has none (contract section 4)."""
+    return f"{approval_id}/{approver}/{decision}"
+
+
+def request_id_of(body: Any, record: Record) -> str:
+    """The request's own id, or the one that stands for it."""
+    if isinstance(body, RefusedRequest):
+        return body.request_id
+    if isinstance(body, records.ApprovalDecision):
+        return body.request_id or decision_id(body.approval_id, body.approver, body.decision)
+    given: str | None = body.request_id
+    return given or position(record)
+
+
 def _default_decision_id(plain: dict[str, Any]) -> str:
-    return "/".join(
-        str(plain.get(name, ""))[:200] for name in ("approval_id", "approver", "decision")
-    )
+    names = ("approval_id", "approver", "decision")
+    return decision_id(*(str(plain.get(name, ""))[:200] for name in names))
 
 
 def _refused(run_id: str, plain: dict[str, Any], reason: str, default: str) -> RefusedRequest:

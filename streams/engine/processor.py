@@ -25,7 +25,7 @@ from .catalog import Catalog
 from .checkpoints import Checkpoints, records_of
 from .forks import UNTIL_READ, Forks
 from .histories import Histories
-from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position
+from .intake import Intake, NewTask, RefusedRequest, RefusedTask, position, request_id_of
 from .kept import Kept
 from .measures import EngineMeasures
 from .outputs import Outputs
@@ -368,7 +368,7 @@ class EngineProcessor:
     def _decision(self, ctx: Context, message: Message) -> None:
         word: records.ApprovalDecision = message.body
         run_id = word.approval_id.rpartition("/")[0]
-        request_id = word.request_id or f"{word.approval_id}/{word.approver}/{word.decision}"
+        request_id = request_id_of(word, message.record)
         at = message.record.timestamp
         verified, refused = "none", None
         try:
@@ -384,7 +384,7 @@ class EngineProcessor:
         request: records.ControlRequest = message.body
         request.content = self._outputs.keep(request.content)
         run_id = request.run_id
-        request_id = request.request_id or position(message.record)
+        request_id = request_id_of(request, message.record)
         if request.command == "release":
             self._verdict(ctx, run_id, request_id, False, "the run is not quarantined")
             return

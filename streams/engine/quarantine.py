@@ -28,7 +28,7 @@ from perdure.streams.runtime.processor import Context, Message, Record, Undecoda
 from . import layout
 from .checkpoints import Checkpoints
 from .draft import Draft
-from .intake import Intake, NewTask, RefusedRequest, position
+from .intake import Intake, NewTask, RefusedRequest, position, request_id_of
 from .kept import Kept
 from .measures import EngineMeasures
 
@@ -158,7 +158,7 @@ class Quarantines:
     def _judged(self, ctx: Context, header: Header, message: Message) -> bool:
         """The run has a word on the request though it has ended: it is another version's, or known."""
         expected = message.body.expected_version
-        known = layout.remembered(header.run_id, _request_id(message.body, message.record))
+        known = layout.remembered(header.run_id, request_id_of(message.body, message.record))
         return expected not in (None, header.version) or ctx.get(known) is not None
 
     def _lift(self, ctx: Context, run_id: str) -> None:
@@ -221,7 +221,7 @@ class Quarantines:
         kind, named = type(error).__name__, {"run_id": run_id}
         log.error("run %s: %s is set aside: %s", run_id, position(record), kind, extra=named)
         if isinstance(body, _REQUESTS):
-            request_id = _request_id(body, record)
+            request_id = request_id_of(body, record)
             text = f"to process it raises: {_told(error)}"
             self._verdict(ctx, run_id, request_id, False, text)
 
@@ -247,7 +247,7 @@ class Quarantines:
             if isinstance(body, NewTask):
                 self._refuse(ctx, record, run_id, body.task, text)
             elif isinstance(body, _REQUESTS):
-                request_id = _request_id(body, record)
+                request_id = request_id_of(body, record)
                 self._verdict(ctx, run_id, request_id, False, text)
             else:
                 ctx.dead_letter(record, "quarantined", f"run {run_id}: {text}")
@@ -256,7 +256,7 @@ class Quarantines:
     def _answer(
         self, ctx: Context, run_id: str, message: Message, accepted: bool, reason: str
     ) -> None:
-        request_id = _request_id(message.body, message.record)
+        request_id = request_id_of(message.body, message.record)
         self._verdict(ctx, run_id, request_id, accepted, reason)
 
 
@@ -270,16 +270,6 @@ def _over(header: Header) -> str | None:
         return header.status if header.status != "failed" else None
     ending = header.ending
     return None if ending is None or ending.to == "failed" else f"ending ({ending.to})"
-
-
-def _request_id(body: Any, record: Record) -> str:
-    """The request's own id, or the one that stands for it (contract section 4)."""
-    if isinstance(body, RefusedRequest):
-        return body.request_id
-    if isinstance(body, records.ApprovalDecision):
-        return body.request_id or f"{body.approval_id}/{body.approver}/{body.decision}"
-    given: str | None = body.request_id
-    return given or position(record)
 
 
 def _bare(waiting: layout.Waiting) -> Record:

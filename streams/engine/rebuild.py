@@ -22,6 +22,7 @@ from perdure.streams.runtime.timers import timer_key
 
 from . import layout
 from .checkpoints import snapshot_of
+from .intake import decision_id
 
 TIMER_SET: Final = b"\x01"
 
@@ -99,7 +100,7 @@ class Rebuilt:
         if event.type == "approval_decided":
             reason = data["decision"]
             approval = run.approval(data["n"])
-            default = f"{run.approval_id(data['n'])}/{data['approver']}/modify"
+            default = decision_id(run.approval_id(data["n"]), data["approver"], "modify")
             if reason == "modify" and request_id == default:
                 key = layout.remembered_modify(event.run_id, request_id, data["arguments"])
             if not data["closes"] and approval is not None:
